@@ -31,6 +31,20 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 
 
+def read_node_words(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the words of a ``node`` say of its PF, and of the node itself."""
+    pf, node = dict[str, Any](), dict[str, Any]()
+    for word in words:
+        key, _, text = word.partition("=")
+        if key == "out":
+            index, _, why = text.partition(":")
+            pf[key] = (Out(Indexes.of([int(index)]), why.replace("_", " "), min_tx_rate=5000),)
+        else:
+            value = msgspec.json.decode(text) if text in ("true", "false") or text.isdigit() else text
+            (node if key in ("ready", "boot") else pf)[key] = value
+    return pf, node
+
+
 class Cluster:
     """The verbs of the stories; the last decisions wait for their answers."""
 
@@ -53,16 +67,9 @@ class Cluster:
 
     def node(self, name: str, vfs: str = "1", *words: str) -> None:
         """Show a node; without VFs it has no inventory."""
-        fields: dict[str, Any] = {"labels": {"kubernetes.io/hostname": name, "vfs": vfs}}
-        pf: dict[str, Any] = {"vfs": int(vfs)}
-        for word in words:
-            key, _, text = word.partition("=")
-            if key == "out":
-                index, _, why = text.partition(":")
-                pf["out"] = (Out(Indexes.of([int(index)]), why.replace("_", " "), min_tx_rate=5000),)
-            else:
-                value = msgspec.json.decode(text) if text in ("true", "false") or text.isdigit() else text
-                (fields if key in ("ready", "boot") else pf)[key] = value
+        pf, fields = read_node_words(words)
+        fields |= {"labels": {"kubernetes.io/hostname": name, "vfs": vfs}}
+        pf["vfs"] = int(vfs)
         self.last = self.life.show_node(name, *([self.life.make_pf(**pf)] if vfs != "0" else []), **fields)
 
     def lose(self, node: str) -> None:

@@ -48,7 +48,7 @@ def test_raised_rates_are_reserved_at_once_and_written(edited: EditedRates) -> N
 
 STORIES = {
     "lowered rates are free once in force, also where the PF offers less by now than is reserved": """
-        bind p 80 | slow 100 10 | edit p 5 | write > p:5/80 | node | left > 10 | force p 1 | left > 85""",
+        bind p 80 | node offer_mbps=10000 | edit p 5 | write > p:5/80 | node | left > 10 | force p 1 | left > 85""",
     "the last decision wins, and all that the VF may still have stays reserved": """
         bind p 20 | wait 2 | edit p 60 | write > p:60 | wait 2 | edit p 10 | write > p:10/60 | wait 2 | edit p 30
         | write > p:30/60 | force p 2 | left > 30 | force p 3 | left > 60""",
@@ -76,13 +76,14 @@ STORIES = {
         bind victim 60 | bind p 20 | place urgent 70 10 | gone victim | edit p 30 | told > {LACK.format(10000)}""",
     "a change of max alone reserves nothing more": "bind p 90 | edit p 90-95 | write > p:90-95",
     "what was lowered is not raised again while its link is down": """
-        bind p 20 | edit p 10 | write > p:10/20 | wait 2 | down | edit p 15 | told > Deferred: PF 'pf0' is down""",
+        bind p 20 | edit p 10 | write > p:10/20 | wait 2 | node up=false | edit p 15
+        | told > Deferred: PF 'pf0' is down""",
     # The node may come back, and if it does not the pod is deleted.
     "a pod on a node that is gone waits for its node without a message": """
         bind p 20 | lose | edit p 30 | told | node | write > p:30""",
     # What a pod has and does not change is not checked again.
     "a pod may lower where its cap is above what the link does now": """
-        bind p 20-95 | slow 40 36 | edit p 10-95 | write > p:10-95/20""",
+        bind p 20-95 | node mbps=40000 offer_mbps=36000 | edit p 10-95 | write > p:10-95/20""",
     "more than the PF ever offers is infeasible": """
         bind p 0 | edit p 95 | told > Infeasible: PF 'pf0': the pod would reserve 95000 Mb/s; at most 90000 can be
         reserved""",
