@@ -130,10 +130,7 @@ class Scene(Steps, Life):
 
     def tries(self) -> list[str]:
         self.now += 100.0
-        tried: list[str] = []
-        while (name := self._next()) is not None:
-            tried.append(name)
-        return tried
+        return list(iter(self._next, None))
 
     def refusals(self, phases: list[str]) -> dict[str, str]:
         """Decide once, in phases that are noted, and return why nodes reject pods, by name."""

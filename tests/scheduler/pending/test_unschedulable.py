@@ -119,12 +119,11 @@ class Play(Scene):
         if chance.random() < 0.3:
             container["ports"] = [{"hostPort": 80, "hostIP": chance.choice(("", "10.0.0.1"))}]
         topology_key = chance.choice(("zone", "kubernetes.io/hostname"))
-        selector = {"matchLabels": {"app": chance.choice("pq")}}
-        term: Json = {"topologyKey": topology_key, "labelSelector": selector}
+        term: Json = {"topologyKey": topology_key, "labelSelector": self._selector()}
         if chance.random() < 0.4:
             term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
         spread: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-        spread |= {"labelSelector": selector, "nodeTaintsPolicy": chance.choice((None, "Honor"))}
+        spread |= {"labelSelector": self._selector(), "nodeTaintsPolicy": chance.choice((None, "Honor"))}
         kinds: tuple[Json, ...] = (
             {},
             {},
@@ -136,6 +135,9 @@ class Play(Scene):
         tolerations = chance.choice((None, [{"operator": "Exists"}]))
         return {"containers": [container], "tolerations": tolerations} | chance.choice(kinds)
 
+    def _selector(self) -> Json:
+        return {"matchLabels": {"app": self.chance.choice("pq")}}
+
     def pod_goes(self) -> None:
         if self.pods:
             self.step_gone(self.chance.choice(list(self.pods)))
@@ -143,12 +145,13 @@ class Play(Scene):
     def pod_changes(self) -> None:
         if not self.pods:
             return
+        pod, number = self.chance.choice(list(self.pods.values())), self.chance.randrange(3)
         changes: tuple[Json, ...] = (
             {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-            {"metadata": {"labels": {"app": self.chance.choice("pq")}}},
+            {"metadata": {"labels": {"app": self.chance.choice("pq") if number == 1 else ""}}},
             {"status": {"phase": "Failed"}},
         )
-        self.show(changed(self.chance.choice(list(self.pods.values())), **self.chance.choice(changes)))
+        self.show(changed(pod, **changes[number]))
 
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
@@ -163,10 +166,10 @@ class Play(Scene):
         binds, self.binds = self.binds, []
         for bind in binds:
             pod = self.pods.get(bind.pod_info.pod.metadata.name)
-            refusals = (Outcome("refused", "x"), Outcome("changed", "x"))
-            outcome = Outcome("gone") if pod is None else self.chance.choice((BOUND, BOUND, BOUND, *refusals))
-            self.machine.finished(bind, outcome, self.now)
-            if pod is not None and outcome == BOUND:
+            refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
+            is_taken = pod is not None and self.chance.random() < 0.7
+            self.machine.finished(bind, BOUND if is_taken else refusal, self.now)
+            if pod is not None and is_taken:
                 shown = changed(pod)
                 shown.spec.node_name = bind.assigned.node
                 shown.metadata.annotations = {**pod.annotations, **bind.annotations}
