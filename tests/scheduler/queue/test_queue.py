@@ -189,15 +189,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.known: set[str] = set()
         self.popped: set[str] = set()
 
-    @rule(uid=st.sampled_from("abcde"), priority=st.integers(-1, 1))
-    def add(self, uid: str, priority: int) -> None:
-        self.queue.add(uid, priority, "", self.now)
-        self.known.add(uid)
-        self.popped.discard(uid)
-
-    @rule(uid=st.sampled_from("vwxyz"), priority=st.integers(-1, 1), backoff_s=st.sampled_from([0.0, 4.0]))
-    def add_group(self, uid: str, priority: int, backoff_s: float) -> None:
-        self.queue.add(uid, priority, uid, self.now, since=self.now, backoff_s=backoff_s)
+    @rule(uid=st.sampled_from("abcdevwxyz"), priority=st.integers(-1, 1), backoff_s=st.sampled_from([0.0, 4.0]))
+    def add(self, uid: str, priority: int, backoff_s: float) -> None:
+        if uid in "vwxyz":
+            self.queue.add(uid, priority, uid, self.now, since=self.now, backoff_s=backoff_s)
+        else:
+            self.queue.add(uid, priority, "", self.now)
         self.known.add(uid)
         self.popped.discard(uid)
 

@@ -73,50 +73,40 @@ def test_slices_are_read_from_wide_to_narrow() -> None:
     assert read_group({"mooring.dev/group": f'{{"slices":{levels[0]}}}'}) == GroupRequest(slices=(narrow,))
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ('{"min":0}', ".min: 0 is not an integer from 1 to 4096"),
-        ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
-        (
-            '{"size":3}',
-            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, role_from, "
-            "roles, runs, slices, spares, within",
-        ),
-        ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
-        ('{"within":"a/b/c"}', ".within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'"),
-        ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
-        ('{"slices":[]}', ".slices: is an empty list"),
-        ('{"slices":{"size":8}}', ".slices: field 'within' is missing"),
-        ('{"slices":{"size":1,"within":"a"}}', ".slices.size: 1 is not an integer from 2 to 4096"),
-        ('{"min":12,"slices":{"size":8,"within":"a"}}', ".slices: size 8 does not divide min 12"),
-        ('{"slices":[{"size":8,"within":"a"},{"size":4,"within":"a"}]}', ".slices: names label 'a' twice"),
-        (
-            '{"slices":[{"size":12,"within":"a"},{"size":8,"within":"b"}]}',
-            ".slices: size 12 is not a multiple of the next smaller size, 8",
-        ),
-        (
-            '{"slices":[{"size":8,"within":"a"},{"size":8,"within":"b"}]}',
-            ".slices: size 8 is not a multiple of the next smaller size, 8",
-        ),
-        ('{"within":"a","slices":{"size":8,"within":"a"}}', ".slices: label 'a' is that of field 'within' too"),
-        ('{"spares":1,"slices":{"size":8,"within":"a"}}', ".slices: field 'spares' is 1, and slices have no spares"),
-        ('{"roles":{"head":1}}', ".roles: fields 'roles' and 'role_from' need each other"),
-        ('{"role_from":"type"}', ".roles: fields 'roles' and 'role_from' need each other"),
-        ('{"role_from":"type","roles":{}}', ".roles: has 0 roles, not 1 to 64"),
-        ('{"role_from":"type","roles":{"a":0}}', ".roles.a: 0 is not an integer from 1 to 4096"),
-        ('{"role_from":"type","roles":{"a":4000,"b":97}}', ".roles: the sum exceeds 4096"),
-        ('{"min":3,"role_from":"type","roles":{"a":1,"b":3}}', ".roles: min 3 is less than 4, the sum of roles"),
-        ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
-        ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
-        ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name because field 'name' is 'a'"),
-        (
-            '{"name_from":"a/b/c"}',
-            ".name_from: 'a/b/c' is not the key of a pod label such as 'leaderworkerset.sigs.k8s.io/group-key'",
-        ),
-        ("[]", ": a list of 0 is not an object"),
-    ],
-)
+MALFORMED = """\
+{"min":0} => .min: 0 is not an integer from 1 to 4096
+{"min":4097} => .min: 4097 is not an integer from 1 to 4096
+{"size":3} => .size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, role_from, \
+roles, runs, slices, spares, within
+{"name":"A"} => .name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)
+{"within":"a/b/c"} => .within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'
+{"prefer":["a","a"]} => .prefer: names label 'a' twice
+{"slices":[]} => .slices: is an empty list
+{"slices":{"size":8}} => .slices: field 'within' is missing
+{"slices":{"size":1,"within":"a"}} => .slices.size: 1 is not an integer from 2 to 4096
+{"min":12,"slices":{"size":8,"within":"a"}} => .slices: size 8 does not divide min 12
+{"slices":[{"size":8,"within":"a"},{"size":4,"within":"a"}]} => .slices: names label 'a' twice
+{"slices":[{"size":12,"within":"a"},{"size":8,"within":"b"}]} => .slices: size 12 is not a multiple of the next \
+smaller size, 8
+{"slices":[{"size":8,"within":"a"},{"size":8,"within":"b"}]} => .slices: size 8 is not a multiple of the next smaller \
+size, 8
+{"within":"a","slices":{"size":8,"within":"a"}} => .slices: label 'a' is that of field 'within' too
+{"spares":1,"slices":{"size":8,"within":"a"}} => .slices: field 'spares' is 1, and slices have no spares
+{"roles":{"head":1}} => .roles: fields 'roles' and 'role_from' need each other
+{"role_from":"type"} => .roles: fields 'roles' and 'role_from' need each other
+{"role_from":"type","roles":{}} => .roles: has 0 roles, not 1 to 64
+{"role_from":"type","roles":{"a":0}} => .roles.a: 0 is not an integer from 1 to 4096
+{"role_from":"type","roles":{"a":4000,"b":97}} => .roles: the sum exceeds 4096
+{"min":3,"role_from":"type","roles":{"a":1,"b":3}} => .roles: min 3 is less than 4, the sum of roles
+{"rails":"any"} => .rails: 'any' is not one of same, index
+{"disruption":"PodGroup"} => .disruption: 'PodGroup' is not one of group, pod
+{"name":"a","name_from":"app"} => .name_from: 'app' cannot give a name because field 'name' is 'a'
+{"name_from":"a/b/c"} => .name_from: 'a/b/c' is not the key of a pod label such as \
+'leaderworkerset.sigs.k8s.io/group-key'
+[] => : a list of 0 is not an object"""
+
+
+@pytest.mark.parametrize(("text", "rule"), [row.split(" => ") for row in MALFORMED.splitlines()])
 def test_a_malformed_annotation_is_refused_with_the_rule(text: str, rule: str) -> None:
     with pytest.raises(AnnotationError) as refused:
         read_group({"mooring.dev/group": text})

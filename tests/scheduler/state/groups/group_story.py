@@ -64,7 +64,7 @@ class GroupStory:
     def spec(self, field: str) -> None:
         """Let pods have this field, ``name=value``, in their spec."""
         name, _, value = field.partition("=")
-        self.fields[name] = value if value.isalpha() or "-" in value else msgspec.json.decode(value)
+        self.fields[name] = value if value[0].isalpha() else msgspec.json.decode(value)
 
     def request(self, count: str) -> None:
         """Let pods request so many VFs; two are all that a node has."""
@@ -192,11 +192,9 @@ class GroupStory:
         event = Changed(Identity("train", "default", self.owner), msgspec.convert(document, Job))
         self.life.machine.handle(Job, event, self.life.now)
 
-    def remove_job(self) -> None:
-        self.life.machine.handle(Job, Removed(Identity("train", "default", self.owner)), self.life.now)
-
-    def list_no_jobs(self) -> None:
-        self.life.machine.handle(Job, Synced[Job](()), self.life.now)
+    def lose_job(self, how: str) -> None:
+        event = Removed(Identity("train", "default", self.owner)) if how == "deleted" else Synced[Job](())
+        self.life.machine.handle(Job, event, self.life.now)
 
     def list_without(self, name: str) -> None:
         """Let a new list of pods lack one: the watch was cut when it was deleted. Nothing of it is kept."""
@@ -329,11 +327,8 @@ class GroupStory:
         """Expect that there is nothing to do now."""
         assert self.life.work() == []
 
-    def urgent(self) -> None:
-        assert self.life.is_urgent()
-
-    def not_urgent(self) -> None:
-        assert not self.life.is_urgent()
+    def urgent(self) -> str:
+        return "yes" if self.life.is_urgent() else "no"
 
     def _kept(self) -> list[tuple[str, str]]:
         pods = self.life.machine.pending_pods.pending

@@ -61,7 +61,7 @@ NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under anoth
             | told b0: {NEXT_RUN.format(2)}...""",
         "a relist forgets failed members that are gone": f"{JOB} | fail r3 | list_without r3",
     },
-    WITHOUT={"deleted": "remove_job", "not in a list": "list_no_jobs"},
+    WITHOUT={"deleted": "lose_job deleted", "not in a list": "lose_job unlisted"},
     THEN=THEN,
     LEADER=LEADER,
 )
@@ -82,7 +82,7 @@ TWO_JOBS = f"""
         "a new leader that sees no live member waits for enough": f"""
             {TWO_JOBS} | fail b0 b1 | lead | come x0 x1 | bound | come y0 y1 | bound x0 x1 y0 y1""",
         "what the other Job has done counts for how many are missing": f"""
-            {TWO_JOBS} | lose_node_of a0 a1 | come x | not_urgent | lose_node_of b1 | delete b1 | bound
+            {TWO_JOBS} | lose_node_of a0 a1 | come x | urgent > no | lose_node_of b1 | delete b1 | bound
             | told x: group train: 3 of at least 4 members are placed, and 0 of 1 others fit: ...""",
     },
     THEN=THEN,
@@ -105,7 +105,7 @@ BEFORE = {
     {
         "a start that is cut short is completed as a whole": f"""
             {FOUR} | owned_by job-1 | BEFORE | come r0..3 | decide r0..3 | carry_out r0 r1 | refuse changed r2 r3
-            | THEN | urgent | lose n4 | bound
+            | THEN | urgent > yes | lose n4 | bound
             | told r2 r3: group train: 2 of at least 4 members are placed, and 1 of 2 others fit: ... | nodes n4
             | later 15 | bound r2 r3""",
         "a member that is made again joins": f"""
@@ -114,7 +114,7 @@ BEFORE = {
             {FOUR} | come r0..3 | decide r0..3 | carry_out r0 r1 | refuse changed r2 r3 | alone a0@other-0 a1@other-1
             | join a0 a1 | fail a0 a1 | lose n4 | later 15 | bound""",
         "pods that join with a node neither start a group nor make it half placed": f"""
-            {FOUR} | alone a0@n1 a1@n2 a2@n3 | join a0..2 | fail a0 a1 | come r0 r1 | bound | not_urgent | come r2
+            {FOUR} | alone a0@n1 a1@n2 a2@n3 | join a0..2 | fail a0 a1 | come r0 r1 | bound | urgent > no | come r2
             | bound r0..2""",
     },
     BEFORE=BEFORE,

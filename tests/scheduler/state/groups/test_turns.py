@@ -84,6 +84,7 @@ def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(tu
     assert count_calls(type(turns.machine.queue).earliest, lambda: turns.bind_other(1)) == 0
 
 
+NODE = "rack {0} | nodes {0}*73"
 LARGE = "nodes n0*{0} n1*{0} n2*{0} | request 1 | of large {1} | come m0..{2}"
 
 
@@ -99,31 +100,16 @@ LARGE = "nodes n0*{0} n1*{0} n2*{0} | request 1 | of large {1} | come m0..{2}"
         # A node comes that holds the rest, when all others have been tried without it.
         "what helps the group meanwhile is not missed": f"""
             {LARGE.format(66, 201, 200)} | interrupt other | nodes n3*4 | later 20 | at_once m0..200""",
+        # A pod of higher priority preempts meanwhile, and is nominated where members were tried.
+        "it takes no room that is kept for another pod": f"""
+            {NODE.format("n0")} | {NODE.format("n1")} | {NODE.format("n2")} | request 0 | cpu 8 | spec priority=-1
+            | alone low@n0 | request 1 | cpu 0 | spec priority=0 | of large 219 | come m0..218 | steps 5 | cpu 8
+            | spec priority=100 | spec nodeSelector={{"rack":"n0"}} | alone urgent | at_once | evicted low
+            | kept urgent:n0 | delete low | later 20 | at_once urgent""",
     }
 )
 def test_a_decision_is_set_aside(life: Life, story: str) -> None:
     play(GroupStory(life), story)
-
-
-def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_taken(turns: Turns) -> None:
-    """A pod of higher priority preempts meanwhile, and is nominated where members were tried."""
-    for number in range(3):
-        turns.nodes(f"n{number}", vfs=73, labels={"host": f"n{number}"})
-    node = turns.machine.cache.node("n0")
-    assert node is not None
-    resources = {"requests": {"cpu": f"{node.allocatable['cpu']}m"}}
-    limits = {"containers": [{"name": "c", "resources": resources}], "nodeSelector": {"host": "n0"}}
-    low = turns.make_pod("low", spec={**limits, "priority": -1, "nodeName": "n0"}, node="n0")
-    turns.see(low)
-    turns.members(219, '{"name":"large","min":219}', request=[{}])
-    turns.quiet_steps(5)
-    urgent = turns.make_pod("urgent", [{}], spec={**limits, "priority": 100})
-    turns.see(urgent)
-    instructions = turns.work()
-    assert turns.machine.reservations.node_of(urgent.metadata.uid) == "n0"
-    assert binds(instructions) == []
-    turns.gone(low)
-    assert bound_names(turns.work(20.0)) == ["urgent"]
 
 
 @pytest.mark.parametrize("wants", [1, 3], ids=["it holds all members", "it could hold none"])
