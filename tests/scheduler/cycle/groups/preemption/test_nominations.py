@@ -24,7 +24,7 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 @stories(
     {
         "members start together when all victims have left": (
-            f"{ALL}; gone a; wait 15 ->; gone b; wait 15 -> pair*2; kept"
+            f"{ALL}; gone a; wait 15 ->; victims; gone b; wait 15 -> pair*2; kept"
         ),
         "no further pods leave while victims terminate": (
             f"{TWO}; delete a b; gone a; wait 20 20 20 20 20 ->; victims; gone b; wait 20 -> pair*2"
@@ -35,7 +35,7 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
         # The priority of the group's PodGroup decides, not that of its pods.
         "a less important pod does not take the room": (
             "gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup priority=5; wait 0; victims a b; "
-            "come single priority=9; gone a; wait 15 ->; gone b; wait 15 -> train*2"
+            "come single priority=9; gone a; wait 15 ->; victims; gone b; wait 15 -> train*2"
         ),
         "all nominations end if a member is deleted and not created again": (
             f"{ALL}; gone pair-0; wait 29; kept n1 n2; wait 30; kept"
