@@ -316,6 +316,11 @@ class GroupStory:
         """Expect that a pod's Binding has recorded the room that is kept for spares."""
         assert read_spares(self.pods[pod].annotations) == tuple(room.assignment for room in self._rooms())
 
+    def undisputed(self) -> None:
+        """Expect that nothing happens because of the last events."""
+        assert self._answers == []
+        assert self.life.machine.vf_disputes.dispute_counts == {}
+
     def no_record(self) -> None:
         """Expect that nothing is known of any spares."""
         assert self.life.machine.group_scheduling.spares._times == {}

@@ -1,5 +1,6 @@
 """A decision about a group takes steps, with events between them: what still holds in the end is carried out."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,16 +9,18 @@ from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, binds, claiming
+from tests.scheduler.group_life import Life, binds
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
 # The first of two steps tries 20 members on n0 to n19; n20 is free.
 TRIED = "nodes n0..20 | of train 20 | come m0..19 | steps 1"
+SKEW = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+SKEWS = json.dumps([SKEW | {"labelSelector": {"matchLabels": {"app": "m"}}}], separators=(",", ":"))
+SPREAD = f'name annotation={{"name":"train","min":2}} app=m | spec topologySpreadConstraints={SKEWS}'
 TWO_STEPS = "portion 1 | steps 2"
 
 
@@ -43,6 +46,14 @@ TWO_STEPS = "portion 1 | steps 2"
             {TRIED} | delete m0 | at_once | come other | at_once m1..19 other""",
         "a member that changes ends the decision": f"{TRIED} | ask m0 1 | at_once m0..19 | granted m0 1 | granted m1 2",
         "a member that is bound elsewhere ends the decision": f"{TRIED} | bind m0 n20 | at_once m1..19",
+        # The others may be where they are because of that one. With none in rack b, rack a may have one.
+        "members that spread are all placed again where one has to move": f"""
+            rack a | nodes a0 a1 | rack b | nodes b0 b1 | {SPREAD} | come m0..2 | {TWO_STEPS} | nodes b0*1 b1*1
+            | at_once | nodes b0 | later 20 | at_once m0..2""",
+        # Another scheduler or the last leader has bound it. The pod has not started by the end, and keeps its VFs.
+        "a member that is only tried disputes no VF of a pod that is bound": f"""
+            {TRIED} | owned_by j | alone bound@n0 | undisputed | at_once m0..19 | on n1..20 | later {PATIENCE_S}
+            | idle""",
         "our own status writes do not end it": f"{TRIED} | reject m0..19 | last_step m0..19",
     },
     LOSS={
@@ -69,23 +80,6 @@ def test_a_decision_that_takes_several_steps(life: Life, story: str) -> None:
 )
 def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, story: str) -> None:
     play(GroupStory(life), f"nodes n1..4 | come m0..2 | decide m0..2 | {story}")
-
-
-def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Life) -> None:
-    """The others may be where they are because of that one."""
-    for name, zone in (("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b")):
-        life.nodes(name, labels={"zone": zone})
-    selector = {"labelSelector": {"matchLabels": {"app": "train"}}}
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | selector
-    spec, labels = {"topologySpreadConstraints": [spread]}, {"labels": {"app": "train"}}
-    life.members(3, '{"name":"train","min":2}', spec=spec, metadata=labels)
-    play(GroupStory(life), TWO_STEPS)
-    for name in ("b0", "b1"):
-        life.nodes(name, vfs=1, labels={"zone": "b"})
-    # With none in zone b, zone a may have one.
-    assert binds(life.work()) == []
-    life.nodes("b0", labels={"zone": "b"})
-    assert len(binds(life.work(20.0))) >= 2
 
 
 def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> None:
@@ -152,29 +146,6 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     first, second, third, fourth = _start_beside_binds(life, monkeypatch, step_s)
     assert min(first, second, third) > 0
     assert (fourth == 0) == (step_s == 0.003)
-
-
-@pytest.fixture
-def tried(life: Life) -> list[Pod]:
-    """Let 20 members be tried on n0 to n19, in the first of two steps; n20 is free."""
-    story = GroupStory(life)
-    play(story, TRIED)
-    return list(story.pods.values())
-
-
-@pytest.mark.usefixtures("tried")
-def test_a_member_that_is_only_tried_disputes_no_vf(life: Life) -> None:
-    """A pod that is shown as bound has it, by the last leader or another scheduler; the member is placed elsewhere."""
-    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
-    pod = life.make_pod("bound", [{}, {}], node="n0", metadata={"ownerReferences": [job]})
-    assert life.see(claiming(pod, 0, 1)) == []
-    assert life.machine.vf_disputes.dispute_counts == {}
-    found = binds(life.work())
-    assert len(found) == 20
-    assert "n0" not in {one.assigned.node for one in found}
-    life.bound(*found)
-    # It has not started by then, and nothing speaks against it.
-    assert life.work(PATIENCE_S) == []
 
 
 def test_a_member_that_is_only_tried_has_lost_no_vf(life: Life) -> None:
