@@ -193,6 +193,9 @@ class VolumeStory:
         """Let no provisioner make volumes."""
         self.store.storage_class("late", "kubernetes.io/no-provisioner")
 
+    def immediate(self, name: str) -> None:
+        self.store.storage_class(name, mode="Immediate")
+
     def zonal(self, zone: str) -> None:
         """Let volumes be made in one zone only."""
         zones = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}]}]
@@ -215,7 +218,10 @@ class VolumeStory:
         modes = ["ReadWriteOncePod" if "once" in volumes else "ReadWriteOnce"]
         size, selected = fields.get("size", "1Gi"), fields.get("selected", "")
         bound = "".join(word for word in volumes if word != "once")
-        self.store.claim(name, bound, owners=owners, modes=modes, size=size, selected=selected)
+        others: Json = {key: fields[key] for key in ("of", "phase") if key in fields}
+        others |= {"spec": {"volumeName": fields["preset"]}} if "preset" in fields else {}
+        going = "deleted" in fields
+        self.store.claim(name, bound, owners=owners, modes=modes, size=size, selected=selected, going=going, **others)
 
     def pod(self, name: str, *words: str) -> None:
         """Show a pod with claims, or with an ephemeral volume; ``on`` is its node, ``to`` its node selector."""
@@ -250,8 +256,14 @@ class VolumeStory:
     def lose(self, volume: str) -> None:
         self.store.gone(PersistentVolume, volume)
 
-    def limit(self, node: str, count: str) -> None:
-        self.store.limit(node, int(count))
+    def limit(self, node: str, count: str = "") -> None:
+        self._drive(node, {"allocatable": {"count": int(count)} if count else {}})
+
+    def driver(self, node: str) -> None:
+        self._drive(node, {})
+
+    def _drive(self, node: str, fields: Json) -> None:
+        self.store.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": [{"name": "csi.x"} | fields]}})
 
     def attach(self, node: str, volume: str) -> None:
         self.store.attach(node, volume)

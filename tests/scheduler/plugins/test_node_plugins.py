@@ -26,7 +26,6 @@ TAINTED = "node(s) had untolerated taint(s)"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 RELEASE = "node(s) ran {}, which does not understand 'link_state' (since 0.10.0)"
 HANDLER = "node(s) gave no VFs to pods of runtime handler 'kata'"
-RUNC = frozenset({"runc"})
 
 
 def _reasons(life: Life, node: Node, pod: Pod) -> str:
@@ -192,63 +191,61 @@ def _running(life: Life, **inventory: Any) -> Node:
     return life.make_node("n1", annotations={names.INVENTORY: text})
 
 
-LINK_STATE = {"link_state": "enable"}
-
-
-@pytest.mark.parametrize(
-    ("versions", "settings", "program"),
-    [
-        ({CNI: "0.10.0", CRI_SHIM: "0.10.1"}, LINK_STATE, ""),
-        ({CNI: "1.0.0rc1", CRI_SHIM: "0.10.0"}, LINK_STATE, ""),
-        ({CNI: "0.9.0", CRI_SHIM: "0.10.0"}, LINK_STATE, "mooring-cni 0.9.0"),
-        ({CNI: "0.10.0", CRI_SHIM: "0.9.0"}, LINK_STATE, "mooring-cri-shim 0.9.0"),
-        ({CNI: "0.10.0", CRI_SHIM: "unknown"}, LINK_STATE, "mooring-cri-shim unknown"),
-        # An inventory of another program than Mooring's advertiser.
-        ({}, LINK_STATE, "mooring-cni unknown"),
-        # What the pod does not request is not in its assignment.
-        ({CNI: "0.9.0", CRI_SHIM: "0.9.0"}, {"max_tx_rate": 1000}, ""),
-    ],
-)
-def test_a_pod_waits_where_a_program_does_not_read_what_it_requests(
-    versions: Json, settings: Json, program: str, monkeypatch: pytest.MonkeyPatch, life: Life
-) -> None:
-    """The node would reject the assignment; no field of today is later than the oldest release."""
-    monkeypatch.setitem(FIRST_RELEASE, "link_state", "0.10.0")
-    node = _running(life, programs=versions)
-    assert _reasons(life, node, life.make_pod(request=[settings])) == (RELEASE.format(program) if program else "")
-
-
 def _show_class(life: Life, name: str, handler: str) -> None:
     item = msgspec.convert({"metadata": {"name": name, "uid": name}, "handler": handler}, RuntimeClass)
     life.machine.handle(RuntimeClass, Changed(Identity(name), item), 0.0)
 
 
+def _programs(cni: str, cri_shim: str) -> Json:
+    return {"programs": {CNI: cni, CRI_SHIM: cri_shim}}
+
+
+LINK_STATE, PLAIN = {"link_state": "enable"}, {"max_tx_rate": 1000}
+RUNC = {"handlers": frozenset({"runc"})}
+
+
 @pytest.mark.parametrize(
-    ("handlers", "runtime_class", "request_", "reason"),
+    ("inventory", "vf", "runtime_class", "reason"),
     [
-        (RUNC, "virtual", [{}], HANDLER),
-        (RUNC, "fast", [{}], ""),
-        (RUNC, None, [{}], ""),
+        (_programs("0.10.0", "0.10.1"), LINK_STATE, None, ""),
+        (_programs("1.0.0rc1", "0.10.0"), LINK_STATE, None, ""),
+        (_programs("0.9.0", "0.10.0"), LINK_STATE, None, RELEASE.format("mooring-cni 0.9.0")),
+        (_programs("0.10.0", "0.9.0"), LINK_STATE, None, RELEASE.format("mooring-cri-shim 0.9.0")),
+        (_programs("0.10.0", "unknown"), LINK_STATE, None, RELEASE.format("mooring-cri-shim unknown")),
+        # An inventory of another program than Mooring's advertiser.
+        ({}, LINK_STATE, None, RELEASE.format("mooring-cni unknown")),
+        # What the pod does not request is not in its assignment.
+        (_programs("0.9.0", "0.9.0"), PLAIN, None, ""),
+        # A class's name is not its handler's: OpenShift's performance profiles have classes of other names.
+        (RUNC, PLAIN, "virtual", HANDLER),
+        (RUNC, PLAIN, "fast", ""),
+        (RUNC, PLAIN, None, ""),
         # Without VFs the shim lets it through; without the list, or the class, nothing is known.
-        (RUNC, "virtual", None, ""),
-        (None, "virtual", [{}], ""),
-        (RUNC, "unlisted", [{}], ""),
+        (RUNC, None, "virtual", ""),
+        ({}, PLAIN, "virtual", ""),
+        (RUNC, PLAIN, "unlisted", ""),
     ],
 )
-def test_a_pod_with_vfs_waits_where_the_shim_rejects_its_handler(
-    handlers: frozenset[str] | None, runtime_class: str | None, request_: object, reason: str, life: Life
+def test_a_pod_waits_where_the_shim_or_the_cni_plugin_would_reject_it(
+    inventory: Json,
+    vf: Json | None,
+    runtime_class: str | None,
+    reason: str,
+    life: Life,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A class's name is not its handler's: OpenShift's performance profiles have classes of other names."""
+    """By a field of its assignment that is newer than they are, or by its runtime handler."""
+    monkeypatch.setitem(FIRST_RELEASE, "link_state", "0.10.0")
     _show_class(life, "virtual", "kata")
     _show_class(life, "fast", "runc")
-    pod = life.make_pod(request=request_, spec={"runtimeClassName": runtime_class})
-    assert _reasons(life, _running(life, handlers=handlers), pod) == reason
+    pod = life.make_pod(request=None if vf is None else [vf], spec={"runtimeClassName": runtime_class})
+    assert _reasons(life, _running(life, **inventory), pod) == reason
 
 
 @pytest.mark.parametrize("event", [Removed(Identity("virtual")), Synced(())], ids=["deleted", "not listed"])
 def test_a_class_that_is_listed_later_counts_and_one_that_is_gone_rejects_no_pod(event: Any, life: Life) -> None:
     """Also for pods of a shape that was judged before."""
-    life.see(_running(life, handlers=RUNC))
+    life.see(_running(life, **RUNC))
 
     def decide() -> int:
         life.see(life.make_pod(request=[{}], spec={"runtimeClassName": "virtual"}))

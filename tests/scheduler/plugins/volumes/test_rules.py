@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from scheduler.kube.storage_objects import CSINode
 from tests.scheduler.conftest import Json
 from tests.scheduler.story import play, stories
 from tests.scheduler.volume_store import HOST, ZONE, Store, VolumeStory, on
@@ -19,35 +18,6 @@ OF_C = {"namespace": "default", "name": "c"}
 
 def _required(term: Json) -> Json:
     return {"where": {"required": {"nodeSelectorTerms": [term]}}}
-
-
-@pytest.mark.parametrize(
-    ("claim", "reason"),
-    [
-        (None, 'persistentvolumeclaim "c" not found.'),
-        ({"of": "now"}, UNBOUND),
-        ({"of": "unheard-of"}, UNBOUND),
-        ({"spec": {"volumeName": "v"}}, UNBOUND),
-        ({"volume": "v", "phase": "Lost"}, 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v".'),
-        ({"going": True}, 'persistentvolumeclaim "c" is being deleted.'),
-    ],
-)
-def test_an_unusable_claim_refuses_the_pod_on_all_nodes(claim: Json | None, reason: str, store: Store) -> None:
-    """In kube-scheduler's words, and only the claim's next change requeues the pod."""
-    store.storage_class("now", mode="Immediate")
-    store.nodes("n1", "n2")
-    if claim is not None:
-        store.claim("c", **claim)
-    store.pod("c")
-    assert store.outcome() == reason
-    store.now = 100.0
-    store.nodes("n3")
-    store.claim("another")
-    assert store.run() == []
-    store.volume("v")
-    store.claim("c", "v")
-    store.now = 200.0
-    assert store.outcome() == "n1"
 
 
 @pytest.mark.parametrize(
@@ -154,20 +124,14 @@ def test_claims_that_any_volume_could_serve_are_judged_once_and_not_on_every_nod
     assert time.thread_time() - began < 2.0
 
 
-@pytest.mark.parametrize(
-    ("driver", "outcome"), [({"allocatable": {"count": 0}}, FULL), ({"allocatable": {}}, "n1"), ({}, "n1")]
-)
-def test_a_limit_of_0_is_one_and_none_is_no_limit(driver: Json, outcome: str, store: Store) -> None:
-    store.nodes("n1")
-    store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"} | driver]}})
-    store.volume("v")
-    store.claim("c", "v")
-    store.pod("c")
-    assert store.outcome() == outcome
-
-
 ONCE = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."
 STORIES = {
+    # In kube-scheduler's words, and only the claim's next change requeues the pod.
+    "an unusable claim refuses the pod on all nodes": """
+        nodes n1 n2 | CLAIM | wait 100 | nodes n3 | claim another | decide | volume v | claim c v | wait 100
+        | decide > n1""",
+    # As for kube-scheduler.
+    "a limit of 0 is one, and none is no limit": "nodes n1 | LIMIT",
     # As in kube-scheduler, which reads the zone only for the pod's own claims.
     "the zone label of an ephemeral volume is ignored": """
         pod p ephemeral | volume v zone=b | claim p-scratch v owner=p | nodes n1 zone=z | wait 10 | decide > n1""",
@@ -213,6 +177,18 @@ STORIES = {
 }
 
 
-@stories(STORIES)
+UNUSABLE = {
+    "absent": 'pod p c | decide > persistentvolumeclaim "c" not found.',
+    "of an immediate class": f"immediate now | claim c of=now | pod p c | decide > {UNBOUND}",
+    "of an unknown class": f"claim c of=unheard-of | pod p c | decide > {UNBOUND}",
+    "bound by its user only": f"claim c preset=v | pod p c | decide > {UNBOUND}",
+    "lost": """claim c v phase=Lost | pod p c
+        | decide > persistentvolumeclaim "c" bound to non-existent persistentvolume "v".""",
+    "being deleted": 'claim c deleted=yes | pod p c | decide > persistentvolumeclaim "c" is being deleted.',
+}
+LIMITS = {"0": f"limit n1 0 | VOLUME > {FULL}", "none": "limit n1 | VOLUME > n1", "no field": "driver n1 | VOLUME > n1"}
+
+
+@stories(STORIES, CLAIM=UNUSABLE, LIMIT=LIMITS, VOLUME={"": "volume v | claim c v | pod p c | decide"})
 def test_pods_with_volumes(story: str, store: Store) -> None:
     play(VolumeStory(store), story)
