@@ -96,21 +96,6 @@ def test_only_the_last_version_of_an_inventory_is_kept(life: Life, held: Held) -
     assert held() < before
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        # Each kind is compared on every node.
-        (_containers(_invented("a", 61)), "61 kinds of resource are requested; the limit is 60"),
-        # They took 16 s at 2,000 nodes.
-        ({"nodeSelector": _invented("a", 20_000)}, "20000 node requirements exceed the limit of 1000"),
-    ],
-    ids=["resources", "node requirements"],
-)
-def test_a_pod_that_requests_too_much_is_refused_in_words(spec: Json, message: str, life: Life) -> None:
-    life.see(life.make_node(), life.make_pod(spec=spec))
-    assert message in " ".join(map(str, life.machine.step(0.0) or ()))
-
-
 def test_amounts_do_not_wrap_however_much_bound_pods_request(life: Life) -> None:
     """1,100 pods of 8 Pi with a node preset are more than 64 bits hold: the node has less than nothing left."""
     life.show_node("n1", allocatable={"pods": "5000", "memory": "64Ti"})

@@ -79,6 +79,7 @@ RIT, HUSTCAT = "rdma-sriov/dev-infiniband-mount", "tencent.com/rdma"
 VF, MBPS = "rdma-sriov/vf", "rdma-sriov/mbps"
 FAST = [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}]
 OTHER_COUNT = "the pod has {} interface(s), but its containers limit 'rdma-sriov/vf' to 1"
+INVENTED = [f"example.com/{number}" for number in range(20_000)]
 TWO_LIMITS = [_limited(name, **{VF: "1"}) for name in ("a", "b")]
 
 
@@ -107,6 +108,12 @@ def _limits(**limits: Any) -> dict[str, Any]:
         ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is unknown"),
         ({"spec": _affinity("podAntiAffinity", _term("In"))}, "operator 'In' of key 'a' needs values"),
         ({"spec": _affinity("podAntiAffinity", _term("Exists", "1"))}, "operator 'Exists' of key 'a' takes no"),
+        # Each kind of resource is compared on every node, and so many requirements took 16 s at 2,000 nodes.
+        (
+            {"spec": {"containers": [_limited(**dict.fromkeys(INVENTED[:61], "1"))]}},
+            "61 kinds of resource are requested; the limit is 60",
+        ),
+        ({"spec": {"nodeSelector": dict.fromkeys(INVENTED, "x")}}, "20000 node requirements exceed the limit of 1000"),
         # Pods without interfaces are scheduled like any other.
         ({"spec": {"hostNetwork": True}}, ""),
         ({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}, ""),
