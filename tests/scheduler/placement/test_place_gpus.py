@@ -48,10 +48,7 @@ def vfs_of(pfs: Sequence[tuple[Pf, int]]) -> FreeVfs:
 
 
 def placed(
-    request: GpuRequest,
-    free: Sequence[Gpu],
-    vfs: PodRequest | None = None,
-    pfs: Sequence[tuple[Pf, int]] = (),
+    request: GpuRequest, free: Sequence[Gpu], vfs: PodRequest | None = None, pfs: Sequence[tuple[Pf, int]] = ()
 ) -> Placement | str:
     """Place GPUs, and VFs beside them, in the search that the scheduler uses."""
     left = Units(tuple((one.pci, one) for one in free), len(free))
@@ -74,49 +71,40 @@ def tree(*groups: str) -> list[Gpu]:
     return [gpu(path, number) for number, path in enumerate(groups)]
 
 
-@pytest.mark.parametrize(
-    ("free", "count", "expected"),
-    [
-        # gpugrp1/gpugrp0 of KubeGPU: the small group serves, the large one stays whole.
-        (("ax", "ax", "ax", "ax", "by", "by"), 2, [4, 5]),
-        # Two levels: below one lower switch rather than below two, and an odd one rather than a pair's half.
-        (("apx", "apy", "apy", "bqz"), 2, [1, 2]),
-        (("apx", "apx", "apy"), 1, [2]),
-        # Of equal pairs the one whose loss breaks no group of four.
-        (("apx", "apx", "apy", "apy", "bqz", "bqz"), 2, [4, 5]),
-        # None holds all: the whole node does.
-        (("ax", "ax", "by", "by"), 3, [0, 1, 2]),
-        ((), 1, "not enough free GPUs"),
-    ],
-)
-def test_the_tightest_group_that_serves(free: tuple[str, ...], count: int, expected: list[int] | str) -> None:
-    assert gpus_of(placed(GpuRequest(count), tree(*free))) == expected
-
-
 SOME = [gpu("ax", 0, 7, 0), gpu("ax", 1, None, 1), gpu("by", 2, 7, 1), Gpu("0000:03:00.0", "GPU-3", "amd")]
 UNFIT = "not enough free GPUs of the requested model or memory"
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("free", "request_", "expected"),
     [
-        (GpuRequest(2, together="link"), [0, 2]),
-        (GpuRequest(2, together="switch"), [0, 1]),
-        (GpuRequest(2, together="numa"), [1, 2]),
-        (GpuRequest(3, together="link"), "not enough free GPUs that are linked with each other"),
-        (GpuRequest(3, together="switch"), "not enough free GPUs under one PCIe switch"),
-        (GpuRequest(3, together="numa"), "not enough free GPUs on one NUMA node"),
-        (GpuRequest(3, model="*H100*"), [0, 1, 2]),
-        (GpuRequest(4, model="*H100*"), UNFIT),
-        (GpuRequest(1, model="A*"), UNFIT),
-        (GpuRequest(1, memory_mb=80001), UNFIT),
+        # gpugrp1/gpugrp0 of KubeGPU: the small group serves, the large one stays whole.
+        (tree("ax", "ax", "ax", "ax", "by", "by"), GpuRequest(2), [4, 5]),
+        # Two levels: below one lower switch rather than below two, and an odd one rather than a pair's half.
+        (tree("apx", "apy", "apy", "bqz"), GpuRequest(2), [1, 2]),
+        (tree("apx", "apx", "apy"), GpuRequest(1), [2]),
+        # Of equal pairs the one whose loss breaks no group of four.
+        (tree("apx", "apx", "apy", "apy", "bqz", "bqz"), GpuRequest(2), [4, 5]),
+        # None holds all: the whole node does.
+        (tree("ax", "ax", "by", "by"), GpuRequest(3), [0, 1, 2]),
+        ([], GpuRequest(1), "not enough free GPUs"),
+        # A GPU of which links, switch or NUMA node are not known suits no such request.
+        (SOME, GpuRequest(2, together="link"), [0, 2]),
+        (SOME, GpuRequest(2, together="switch"), [0, 1]),
+        (SOME, GpuRequest(2, together="numa"), [1, 2]),
+        (SOME, GpuRequest(3, together="link"), "not enough free GPUs that are linked with each other"),
+        (SOME, GpuRequest(3, together="switch"), "not enough free GPUs under one PCIe switch"),
+        (SOME, GpuRequest(3, together="numa"), "not enough free GPUs on one NUMA node"),
+        (SOME, GpuRequest(3, model="*H100*"), [0, 1, 2]),
+        (SOME, GpuRequest(4, model="*H100*"), UNFIT),
+        (SOME, GpuRequest(1, model="A*"), UNFIT),
+        (SOME, GpuRequest(1, memory_mb=80001), UNFIT),
     ],
 )
-def test_links_switch_numa_node_model_and_memory_are_as_requested(
-    request_: GpuRequest, expected: list[int] | str
+def test_gpus_are_as_requested_in_the_tightest_group(
+    free: list[Gpu], request_: GpuRequest, expected: list[int] | str
 ) -> None:
-    """A GPU of which that is not known suits no such request."""
-    assert gpus_of(placed(request_, SOME)) == expected
+    assert gpus_of(placed(request_, free)) == expected
 
 
 BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))

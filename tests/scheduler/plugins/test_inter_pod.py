@@ -20,6 +20,7 @@ from tests.scheduler.reference.world import Json, World, random_node, random_pod
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
 FOO = {"matchExpressions": [{"key": "foo", "operator": "Exists"}]}
+NO_FOO = {"matchExpressions": [{"key": "foo", "operator": "DoesNotExist"}]}
 TEAM = {"matchLabels": {"team": "1"}}
 NAMESPACES = {"default": {}, "n1": {"team": "1"}, "n2": {"team": "2"}}
 # Two zones of two nodes.
@@ -184,6 +185,8 @@ HERMIT = pod("a", {}, **apart(term()))
         ([pod("a")], pod(labels={}, **apart(term())), "nn.."),
         ([pod("a")], pod(labels={}, **apart(term("node"))), "n..."),
         ([pod("a")], pod(labels={}, **apart(term(selector=None))), "...."),
+        # An empty label is one.
+        ([pod("a")], pod(labels={}, **apart(term("zone", NO_FOO))), "...."),
         ([ending("a")], pod(labels={}, **apart(term("node"))), "n..."),
         ([HERMIT], pod(), "ee.."),
         ([HERMIT], pod(namespace="n1"), "...."),

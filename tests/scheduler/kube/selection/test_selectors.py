@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from scheduler.kube.objects import LabelSelector, Pod
 from scheduler.kube.selecting_objects import Service
@@ -28,27 +27,6 @@ def pod(labels: dict[str, str], term: Json, **metadata: Any) -> Pod:
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"} | term]}}
     about = {"name": "p", "namespace": "a", "labels": labels} | metadata
     return msgspec.convert({"metadata": about, "spec": {"affinity": affinity}}, Pod)
-
-
-@pytest.mark.parametrize(
-    ("fields", "labels", "expected"),
-    [
-        ({}, {}, True),
-        ({}, {"a": "1"}, True),
-        ({"matchLabels": {"a": "1"}}, {"a": "1", "b": "2"}, True),
-        ({"matchLabels": {"a": "1"}}, {"a": "2"}, False),
-        ({"matchLabels": {"a": "1", "b": "2"}}, {"a": "1"}, False),
-        ({"matchExpressions": [expression("a", "In", "1", "2")]}, {"a": "2"}, True),
-        ({"matchExpressions": [expression("a", "In", "1", "2")]}, {}, False),
-        ({"matchExpressions": [expression("a", "NotIn", "1")]}, {"a": "1"}, False),
-        ({"matchExpressions": [expression("a", "NotIn", "1")]}, {}, True),
-        ({"matchExpressions": [expression("a", "Exists")]}, {"a": ""}, True),
-        ({"matchExpressions": [expression("a", "DoesNotExist")]}, {"a": ""}, False),
-        ({"matchLabels": {"a": "1"}, "matchExpressions": [expression("a", "NotIn", "1")]}, {"a": "1"}, False),
-    ],
-)
-def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expected: bool) -> None:
-    assert read_selector(selector(**fields)).matches(labels) is expected
 
 
 def test_equal_selectors_are_one_however_they_are_written() -> None:

@@ -128,10 +128,7 @@ async def _furnish_nodes(client: Client) -> None:
 
 @pytest.fixture
 async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
-    async with (
-        Relay(load_access(str(own_server))) as relay,
-        Client(Access(relay.url), timeout_s=10.0) as client,
-    ):
+    async with Relay(load_access(str(own_server))) as relay, Client(Access(relay.url), timeout_s=10.0) as client:
         await relay.empty()
         await _furnish_nodes(client)
         sides = Side(client, "default-scheduler"), Side(client, "mooring")
