@@ -138,7 +138,7 @@ STORIES = {
     "an ephemeral volume waits for its claim, which must be the pod's own": """
         nodes n1 | pod p ephemeral
         | decide > waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch".
-        | wait 10 | claim p-scratch v
+        | wait 10 | pod q on=n1 | claim p-scratch v owner=q
         | decide > PVC default/p-scratch was not created for pod default/p (pod is not owner).
         | wait 10 | volume v | claim p-scratch v owner=p | decide > n1""",
     "a claim for one pod only is used by one pod at a time, anywhere in the cluster": f"""
