@@ -73,9 +73,9 @@ class GroupBudget:
         self._charge_values()
         self.placement, self._value_count = _search_budget(), 0
 
-    def charge(self, looks: int) -> None:
-        self._turn_work += looks
-        self._quantum_work += looks
+    def charge(self, work: int) -> None:
+        self._turn_work += work
+        self._quantum_work += work
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
         affinity_info = member.affinity_info
@@ -101,9 +101,9 @@ class GroupBudget:
         last_count, self._value_count = self._value_count, self.placement.value_count
         self.charge(_A_VALUE * (self._value_count - last_count))
 
-    def checkpoint(self, looks: int = 0) -> Turns[None]:
+    def checkpoint(self, work: int = 0) -> Turns[None]:
         """Count work that was done; yield if the turn is over."""
-        self.charge(looks)
+        self.charge(work)
         if self.turn_is_over:
             yield
 
