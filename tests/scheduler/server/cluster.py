@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from prometheus_client import REGISTRY
 
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
@@ -34,6 +35,11 @@ async def when(read: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -
         while not holds(answer := await read()):
             await asyncio.sleep(PAUSE_S)
     return answer
+
+
+def counter(name: str, **labels: str) -> float:
+    """Return the value of a counter of this process."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 class Cluster:

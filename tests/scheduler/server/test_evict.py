@@ -2,9 +2,9 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from prometheus_client import REGISTRY
 
 from devcluster.apiserver.http.faults import Fault
 from mooring import names
@@ -16,7 +16,7 @@ from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 from scheduler.kube.objects import OwnedMetadata, Pod
 from scheduler.server.evict import delete_victims
 from tests.scheduler.conftest import MakePf
-from tests.scheduler.server.cluster import NODES, Cluster, when
+from tests.scheduler.server.cluster import NODES, Cluster, counter, when
 from tests.scheduler.server.process import ALONE, scheduler
 from tests.scheduler.server.stage import Stage
 from tests.support.polling import until
@@ -27,11 +27,6 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 # The condition DisruptionTarget of a victim: status, reason, message.
 MARK = ("True", "PreemptionByScheduler", "mooring: preempting to accommodate a higher priority pod")
 CANCELED = ("False", "PreemptionByScheduler", "mooring: the API server rejected the preemption")
-
-
-def _evictions() -> float:
-    labels = {"cause": "NeverStarts", "result": "evicted"}
-    return REGISTRY.get_sample_value("mooring_evictions_total", labels) or 0.0
 
 
 @pytest.fixture
@@ -49,7 +44,8 @@ async def stage(stage: Stage, make_pf: MakePf) -> Stage:
 
 async def test_a_pod_that_can_never_start_is_evicted(stage: Stage) -> None:
     """Five minutes after its leader saw that its VF is gone; its owner gets the reason, and the metric counts it."""
-    before = _evictions()
+    evictions = partial(counter, "mooring_evictions_total", cause="NeverStarts", result="evicted")
+    before = evictions()
 
     def is_leaving(pods: dict[str, Pod]) -> bool:
         return "p" not in pods or pods["p"].metadata.deletion_timestamp is not None
@@ -62,7 +58,7 @@ async def test_a_pod_that_can_never_start_is_evicted(stage: Stage) -> None:
         event = await stage.event("p", reason="NeverStarts")
         assert event["message"].startswith("evicted: cannot start on node n1: VF 0000:04:00.5")
         await until(lambda: not stage.loop.writes)
-    assert _evictions() - before == 1
+    assert evictions() - before == 1
 
 
 async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(stage: Stage) -> None:

@@ -182,25 +182,18 @@ async def test_a_read_back_that_is_refused_is_repeated(cluster: Cluster) -> None
 
 
 @each_write
-async def test_another_pod_of_its_name_is_not_written(cluster: Cluster, write: PodWrite) -> None:
-    """Nor one that is gone."""
+async def test_a_pod_that_is_gone_and_another_of_its_name_are_not_written(cluster: Cluster, write: PodWrite) -> None:
+    """Gone before the write, or between a lost request and its repetition: there is nothing to hold."""
     old = await cluster.add_pod()
+    _plan(cluster.server, write, _sent("drop_before"))
+    writing = asyncio.create_task(write.send(cluster, old))
     await cluster.delete("p")
+    assert (await writing).kind == "gone"
     assert (await write.send(cluster, old)).kind == "gone"
     await cluster.add_pod()
     assert (await write.send(cluster, old)).kind == "changed"
     pod = await cluster.pod()
     assert (pod.spec.node_name, pod.annotations) == (None, {})
-
-
-@each_write
-async def test_a_pod_that_goes_after_a_lost_request_counts_as_gone(cluster: Cluster, write: PodWrite) -> None:
-    """If the read-back finds no pod there is nothing to hold."""
-    pod = await cluster.add_pod()
-    _plan(cluster.server, write, _sent("drop_before"))
-    writing = asyncio.create_task(write.send(cluster, pod))
-    await cluster.delete("p")
-    assert (await writing).kind == "gone"
 
 
 async def test_a_pod_with_a_gate_or_a_deletion_is_not_bound(cluster: Cluster) -> None:

@@ -60,10 +60,6 @@ async def _counts(cluster: Cluster) -> list[tuple[str, int]]:
     return sorted((one["message"], one["count"]) for one in await cluster.events())
 
 
-async def _has_events(cluster: Cluster, count: int) -> None:
-    await when(cluster.events, lambda events: len(events) >= count)
-
-
 async def test_a_pod_that_waits_gets_a_condition_and_an_event(cluster: Cluster, writer: ReportWriter) -> None:
     """The event carries why as data."""
     writer.put(Report(await cluster.add_pod(), "Unschedulable", "no room", {"v": 1, "nodes": 3}))
@@ -214,7 +210,7 @@ async def test_a_failing_webhook_delays_no_report_of_other_namespaces(
     began = time.monotonic()
     writer.put(_no_room(await cluster.add_pod("good")))
     await _reported(cluster, "good")
-    await _has_events(cluster, 1)
+    await when(cluster.events, bool)
     assert time.monotonic() - began < 5.0
     assert 1000 - cluster.server.faults.planned[0].times < 20
 
