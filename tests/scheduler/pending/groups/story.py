@@ -198,7 +198,6 @@ class Story(Scene):
         self.start = promise.at
 
     def step_since(self, time: str) -> None:
-        """Check from when on room is reserved."""
         (reservation,) = self.machine.reservations.all()
         assert abs(reservation.since - _seconds(time)) <= 1.0
 

@@ -55,5 +55,6 @@ def test_first_call(make_story: MakeStory, text: str) -> None:
 
 
 def test_without_it_pods_that_need_less_keep_a_group_out(make_story: MakeStory) -> None:
-    make_story().play(f"{FULL}; come single-0; wait 10 ->; gone a; wait 10 -> single-0")
+    singles = (f"come single-{one}; wait 10 ->; gone {end}; wait 10 -> single-{one}" for one, end in enumerate("ab"))
+    make_story().play(f"{FULL}; {'; '.join(singles)}")
     make_story().play(f"nodes n*4; place small*8 vfs=1; {HOLD}; stream 200 -> small-next-199")

@@ -60,12 +60,12 @@ def test_the_rest_of_an_order_is_evicted(story: Story, mode: str) -> None:
     story.play("delete m-0; wait 2.5*96; evicts")
 
 
-@pytest.mark.parametrize(("disruption", "evicted"), [("", "m-0"), (',"disruption":"pod"', "")])
-def test_the_rest_of_a_group_by_annotation_is_evicted(story: Story, disruption: str, evicted: str) -> None:
+@pytest.mark.parametrize(("disruption", "steps"), [("", "30; evicts m-0"), (',"disruption":"pod"', "96; evicts")])
+def test_the_rest_of_a_group_by_annotation_is_evicted(story: Story, disruption: str, steps: str) -> None:
     """Unless its members go one by one."""
     group = {names.GROUP: f'{{"name":"train","min":2{disruption}}}'}
     story.show(story.make_pod("m-0", None, node="n1", annotations=group, **STATES["marked"]))
-    story.play(f"wait 2.5*30; evicts {evicted}")
+    story.play(f"wait 2.5*{steps}")
 
 
 @stories(
