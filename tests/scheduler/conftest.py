@@ -9,11 +9,12 @@ import pytest
 
 from devcluster.apiserver.serve import ApiServer
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
-from mooring.indexes import Indexes
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.decisions import documents
+from tests.scheduler.decisions.documents import node_status, pf
 from tests.scheduler.group_life import life as life
 from tests.scheduler.volume_store import Store
 from tests.support.relay import Relay
@@ -21,7 +22,7 @@ from tests.support.relay import Relay
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
-BOOT = "boot-1"
+BOOT = documents.BOOT
 # Fields of a pod or a node beside the defaults.
 Json = dict[str, Any]
 
@@ -30,23 +31,7 @@ Json = dict[str, Any]
 def make_pf() -> MakePf:
     """Make a PF: by default Ethernet, 100 Gb/s, four VFs, all settings possible, none allowed."""
 
-    def make(index: int = 0, vfs: int = 4, **fields: Any) -> Pf:
-        can = {"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "trust", "spoofchk", "link_state"}
-        values: Json = {
-            "name": f"pf{index}",
-            "pci": f"0000:{index + 4:02x}:00.0",
-            "link": "ethernet",
-            "network": "rail0",
-            "mbps": 100_000,
-            "offer_mbps": 90_000,
-            "up": True,
-            "vfs": Indexes.of(range(vfs)),
-            "vf0": f"0000:{index + 4:02x}:00.2",
-            "can": frozenset(can),
-        }
-        return Pf(**(values | fields))
-
-    return make
+    return lambda index=0, vfs=4, **fields: pf(index, vfs, **{"network": "rail0", "pcie": (), **fields})
 
 
 @pytest.fixture
@@ -57,17 +42,10 @@ def make_node() -> MakeNode:
         name: str = "n1", pfs: tuple[Pf, ...] = (), *, ready: bool = True, rates: bool = True, **fields: Any
     ) -> Node:
         annotations = {"mooring.dev/inventory": dump_inventory(Inventory(BOOT, pfs, rates=rates))} if pfs else {}
-        document: Json = {
-            "metadata": {"name": name, "annotations": annotations | fields.get("annotations", {})},
-            "spec": fields.get("spec", {}),
-            "status": {
-                "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"} | fields.get("allocatable", {}),
-                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-                "nodeInfo": {"bootID": fields.get("boot", BOOT)},
-            },
-        }
-        document["metadata"]["labels"] = fields.get("labels", {})
-        return msgspec.convert(document, Node)
+        annotations |= fields.get("annotations", {})
+        metadata = {"name": name, "annotations": annotations, "labels": fields.get("labels", {})}
+        status = node_status(fields.get("allocatable", {}), ready=ready, boot=fields.get("boot", BOOT))
+        return msgspec.convert({"metadata": metadata, "spec": fields.get("spec", {}), "status": status}, Node)
 
     return make
 
@@ -85,16 +63,11 @@ def make_pod() -> MakePod:
             "namespace": "default",
             "uid": f"uid-{number}",
             "creationTimestamp": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z",
-            "annotations": annotations,
         }
+        metadata |= {**fields.get("metadata", {}), "annotations": annotations | fields.get("annotations", {})}
         spec: Json = {"schedulerName": "mooring", "nodeName": node, "containers": [{"name": "c"}]}
-        document = {
-            "metadata": metadata | fields.get("metadata", {}),
-            "spec": spec | fields.get("spec", {}),
-            "status": fields.get("status", {}),
-        }
-        document["metadata"]["annotations"] = annotations | fields.get("annotations", {})
-        return msgspec.convert(document, Pod)
+        spec |= fields.get("spec", {})
+        return msgspec.convert({"metadata": metadata, "spec": spec, "status": fields.get("status", {})}, Pod)
 
     return make
 

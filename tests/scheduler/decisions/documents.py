@@ -39,6 +39,14 @@ def pf(index: int, vfs: int, **fields: Any) -> Pf:
     return Pf(**(values | fields))
 
 
+def node_status(allocatable: Json, *, ready: bool = True, boot: str = BOOT) -> Json:
+    return {
+        "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"} | allocatable,
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "nodeInfo": {"bootID": boot},
+    }
+
+
 def _path(switch: int, port: int) -> tuple[str, ...]:
     return (f"0000:00:0{switch}.0", f"0000:{switch + 1}0:00.0", f"0000:{switch + 1}1:{port:02x}.0")
 
@@ -74,11 +82,7 @@ class Node:
         return {
             "metadata": {"name": self.name, "labels": {HOST: self.name} | self.labels, "annotations": annotations},
             "spec": self.spec,
-            "status": {
-                "allocatable": allocatable,
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "nodeInfo": {"bootID": BOOT},
-            },
+            "status": node_status(allocatable),
         }
 
     def _gpus(self) -> list[Gpu]:

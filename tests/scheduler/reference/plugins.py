@@ -4,6 +4,7 @@ Slow and obvious on purpose. Written from the Kubernetes documentation and kube-
 with the scheduler; rounding is as there.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -24,19 +25,18 @@ def selects(selector: Json | None, labels: dict[str, str]) -> bool:
     """Return whether a label selector selects these labels."""
     if selector is None:
         return False
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for one in selector.get("matchExpressions") or []:
-        key, values = one["key"], one.get("values") or []
-        holds = {
-            "In": key in labels and labels[key] in values,
-            "NotIn": key not in labels or labels[key] not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }
-        if not holds[one["operator"]]:
-            return False
-    return True
+    expressions, wanted = selector.get("matchExpressions") or [], selector.get("matchLabels") or {}
+    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in expressions)
+
+
+def _holds(expression: Json, labels: dict[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    return {
+        "In": value in values,
+        "NotIn": value not in values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[expression["operator"]]
 
 
 def term_means(world: World, term: Json, owner: Json, other: Json) -> bool:
@@ -78,19 +78,17 @@ def affinity_refusal(world: World, pod: Json, node: Json) -> str:
     first = not anywhere and all(term_means(world, term, pod, pod) for term in wanted)
     if not near and not (first and all(key in labels_of(node) for key in keys)):
         return "node(s) didn't match pod affinity rules"
-    if any(_bothered(world, pod, other, other, node) for other in world.pods):
+    apart = ("podAntiAffinity", REQUIRED)
+    if any(_meets(world, term, pod, other, other, node) for other in world.pods for term in terms(pod, *apart)):
         return "node(s) didn't match pod anti-affinity rules"
-    if any(_bothered(world, other, pod, other, node) for other in world.pods):
+    if any(_meets(world, term, other, pod, other, node) for other in world.pods for term in terms(other, *apart)):
         return "node(s) didn't satisfy existing pods anti-affinity rules"
     return ""
 
 
-def _bothered(world: World, owner: Json, other: Json, assigned: Json, node: Json) -> bool:
-    """Return whether the owner's anti-affinity keeps the other, assigned pod or candidate, off this node."""
-    return any(
-        term_means(world, term, owner, other) and together(world, term["topologyKey"], node, assigned)
-        for term in terms(owner, "podAntiAffinity", REQUIRED)
-    )
+def _meets(world: World, term: Json, owner: Json, other: Json, assigned: Json, node: Json) -> bool:
+    """Return whether an owner's term selects the other pod, if that comes to this node beside the assigned one."""
+    return term_means(world, term, owner, other) and together(world, term["topologyKey"], node, assigned)
 
 
 def affinity_scores(world: World, pod: Json, nodes: Sequence[Json]) -> list[int]:
@@ -102,18 +100,11 @@ def affinity_scores(world: World, pod: Json, nodes: Sequence[Json]) -> list[int]
 def _affinity_sum(world: World, pod: Json, node: Json) -> int:
     found = 0
     for other in world.pods:
-        for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-            for one in terms(pod, kind, PREFERRED):
-                term = one["podAffinityTerm"]
-                if term_means(world, term, pod, other) and together(world, term["topologyKey"], node, other):
-                    found += sign * one["weight"]
-            for one in terms(other, kind, PREFERRED):
-                term = one["podAffinityTerm"]
-                if term_means(world, term, other, pod) and together(world, term["topologyKey"], node, other):
-                    found += sign * one["weight"]
-        for term in terms(other, "podAffinity", REQUIRED):
-            if term_means(world, term, other, pod) and together(world, term["topologyKey"], node, other):
-                found += 1
+        for owner, chosen in ((pod, other), (other, pod)):
+            for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+                for one in terms(owner, kind, PREFERRED):
+                    found += sign * one["weight"] * _meets(world, one["podAffinityTerm"], owner, chosen, other, node)
+        found += sum(_meets(world, term, other, pod, other, node) for term in terms(other, "podAffinity", REQUIRED))
     return found
 
 
@@ -217,18 +208,16 @@ def _spread_sum(
 
 def default_constraints(world: World, pod: Json) -> list[Json]:
     """Return the system's defaults, for a pod that a service or its controller selects."""
-    there = [one for one in world.services if one["metadata"]["namespace"] == pod["metadata"]["namespace"]]
     selectors: list[Json] = []
-    for service in there:
-        wanted = service["spec"]["selector"]
-        if wanted is not None and selects({"matchLabels": wanted}, labels_of(pod)):
+    for service in world.services:
+        wanted, there = service["spec"]["selector"], service["metadata"]["namespace"] == pod["metadata"]["namespace"]
+        if there and wanted is not None and selects({"matchLabels": wanted}, labels_of(pod)):
             selectors.append({"matchLabels": wanted})
-    for owner in pod["metadata"].get("ownerReferences") or []:
-        for one in world.controllers:
-            same = (one["kind"], one["metadata"]["namespace"]) == (owner["kind"], pod["metadata"]["namespace"])
-            selector = one["spec"]["selector"]
-            if same and owner["apiVersion"] != "x/v1" and selector is not None:
-                selectors.append({"matchLabels": selector} if owner["apiVersion"] == "v1" else selector)
+    owners = [one for one in pod["metadata"].get("ownerReferences") or [] if one["apiVersion"] != "x/v1"]
+    for owner, one in itertools.product(owners, world.controllers):
+        same = (one["kind"], one["metadata"]["namespace"]) == (owner["kind"], pod["metadata"]["namespace"])
+        if same and (selector := one["spec"]["selector"]) is not None:
+            selectors.append({"matchLabels": selector} if owner["apiVersion"] == "v1" else selector)
     if not any(selector.get("matchLabels") or selector.get("matchExpressions") for selector in selectors):
         return []
     return [{"topologyKey": key, "maxSkew": skew, "selectors": selectors} for key, skew in ((HOSTNAME, 3), (ZONE, 5))]

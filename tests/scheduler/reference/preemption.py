@@ -6,7 +6,7 @@ scheduler. Beside the rules about other pods: cpu, the number of pods, host port
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.scheduler.reference import plugins as rules
@@ -143,12 +143,8 @@ def refusal(strife: Strife, pod: Json, node: Json) -> str:
     found = _refusal(strife.world, pod, node)
     if found or not rivals:
         return found
-    crowded = _world_with(strife.world, [*strife.world.pods, *rivals])
+    crowded = replace(strife.world, pods=[*strife.world.pods, *rivals])
     return "now" if _refusal(crowded, pod, node) else ""
-
-
-def _world_with(world: World, pods: list[Json]) -> World:
-    return World(world.nodes, pods, world.namespaces, world.services, world.controllers)
 
 
 def _refusal(world: World, pod: Json, node: Json) -> str:
@@ -166,40 +162,42 @@ def _refusal(world: World, pod: Json, node: Json) -> str:
 
 def victims(strife: Strife, pod: Json, node: Json) -> tuple[list[Json], int] | None:
     """Return the victims on a node, the most important first, and how many of them violate a budget."""
-    world, everybody = strife.world, strife.world.pods
-    lower = [one for one in pods_on(world, node) if priority(one) < priority(pod)]
-    try:
-        world.pods = [one for one in everybody if one not in lower]
-        if not lower or refusal(strife, pod, node):
-            return None
-        lower.sort(key=importance)
-        breaking = _breaking(strife, lower)
-        doomed: list[Json] = []
-        for one in [*breaking, *(one for one in lower if one not in breaking)]:
-            world.pods.append(one)
-            if refusal(strife, pod, node):
-                world.pods.remove(one)
-                doomed.append(one)
-    finally:
-        world.pods = everybody
+    lower = [one for one in pods_on(strife.world, node) if priority(one) < priority(pod)]
+    stay = [one for one in strife.world.pods if one not in lower]
+
+    def is_refused(pods: list[Json]) -> bool:
+        return bool(refusal(replace(strife, world=replace(strife.world, pods=pods)), pod, node))
+
+    if not lower or is_refused(stay):
+        return None
+    lower.sort(key=importance)
+    breaking, doomed = _breaking(strife, lower), list[Json]()
+    for one in [*breaking, *(one for one in lower if one not in breaking)]:
+        if is_refused([*stay, one]):
+            doomed.append(one)
+        else:
+            stay.append(one)
     return (sorted(doomed, key=importance), sum(one in breaking for one in doomed)) if doomed else None
 
 
 def _breaking(strife: Strife, pods: Sequence[Json]) -> list[Json]:
+    """Return the pods that a budget does not allow to go, if those before them go too."""
     left = [budget["status"]["disruptionsAllowed"] for budget in strife.budgets]
     found = []
     for pod in pods:
-        broken = False
-        for index, budget in enumerate(strife.budgets):
-            selector = budget["spec"]["selector"]
-            speaks = budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and selector["matchLabels"]
-            counted = pod["metadata"]["name"] in budget["status"]["disruptedPods"]
-            if speaks and not counted and rules.selects(selector, rules.labels_of(pod)):
-                left[index] -= 1
-                broken = broken or left[index] < 0
-        if broken:
+        concerned = [index for index, budget in enumerate(strife.budgets) if _concerns(budget, pod)]
+        for index in concerned:
+            left[index] -= 1
+        if any(left[index] < 0 for index in concerned):
             found.append(pod)
     return found
+
+
+def _concerns(budget: Json, pod: Json) -> bool:
+    selector, name = budget["spec"]["selector"], pod["metadata"]["name"]
+    is_here = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    counts = name not in budget["status"]["disruptedPods"] and rules.selects(selector, rules.labels_of(pod))
+    return bool(is_here and selector["matchLabels"] and counts)
 
 
 def started(pod: Json) -> str:

@@ -10,7 +10,7 @@ from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.actors import Action, Actors
-from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 from tests.scheduler.simulation.jobs import Job
 
 if TYPE_CHECKING:
@@ -49,52 +49,59 @@ class Actions(Actors):
         self._boots = 1
 
     def weights(self) -> Mapping[Action, int]:
+        cluster, storage, source, asked = self._cluster, self._storage, self._source, self._storage.asked
         return {
             self._create: 36,
             self._create_for_kube_scheduler: 36,
             self._create_with_claim: 8,
             self._create_with_units: 8,
-            self._share_claim: 2,
-            self._provision: 12,
-            self._refuse_to_provision: 3,
-            self._storage.bind_taken: 6,
-            self._add_volume: 2,
-            self._delete_claim: 2,
-            self._storage.end_claims: 2,
-            self._return_claims: 2,
-            self._create_gated: 6,
-            self._ungate: 6,
-            self._correct: 6,
-            self._delete: 24,
-            self._force_delete: 3,
-            self._end_pod: 18,
+            self._on(self._claim_names, self._use): 2,
+            self._on(asked, storage.provision): 12,
+            self._on(asked, storage.refuse): 3,
+            storage.bind_taken: 6,
+            lambda: storage.add_volume(self._node()): 2,
+            self._on(self._claim_names, storage.delete_claim): 2,
+            storage.end_claims: 2,
+            self._on(self._missing_claims, storage.create_claim): 2,
+            lambda: cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]}): 6,
+            self._on_pod(lambda one: one.is_gated, cluster.ungate): 6,
+            self._on_pod(self._is_waiting_alone, lambda pod: self._request(pod, source.choice(_REQUESTS))): 6,
+            **self._deletions(24, by_force=3),
+            self._on_pod(lambda one: one.phase == "Running", self._end_pod): 18,
             self._sync_node: 72,
             self._foreign_pod: 6,
             self._foreign_claim: 6,
-            self._foreign_bind: 3,
+            self._on_pod(lambda one: one.is_ours and not one.node and not one.is_gated, self._foreign_bind): 3,
             self._change_hardware: 9,
             self._reboot: 1,
-            self._flap: 3,
+            lambda: self._world.tell(self._node(), ready=source.random() < 0.5): 3,
             self._lose_node: 1,
             self._return_node: 6,
             self._collect: 6,
-            self._kill: 1,
-            self._stop: 1,
-            self._freeze: 1,
-            self._thaw: 3,
-            self._cut_off: 2,
+            **self._outages(kill=1, stop=1, freeze=1, thaw=3, cut_off=2),
             self._world.api.compact: 1,
             self._world.api.cut_watches: 6,
             self._create_important: 20,
-            self._change_budget: 6,
+            lambda: cluster.put_budget(source.choice((0, 1, 5, None))): 6,
             self._hang: 3,
             self._forbid_binds: 2,
             self._keep: 1,
             self._create_job: 24,
-            self._replace_members: 24,
-            self._change_pod_group: 4,
-            self._run_again: 12,
+            self._on(self._jobs.jobs.values, self._replace_members): 24,
+            self._on(self._jobs.by_pod_group, self._change_pod_group): 4,
+            self._on(self._jobs.running, self._run_again): 12,
         }
+
+    def _claim_names(self) -> list[str]:
+        return sorted(self._storage.claims())
+
+    def _missing_claims(self) -> list[str]:
+        """Return the claims that pods use and that are not there."""
+        used = {claim for pod in self._cluster.pods() for claim in pod.claims}
+        return sorted(used - self._storage.claims().keys())
+
+    def _is_waiting_alone(self, pod: PodState) -> bool:
+        return not pod.node and self._jobs.of(pod.uid) is None
 
     def _has_room(self, *, is_important: bool = False) -> bool:
         most = _MOST_PODS + (_MORE_IMPORTANT if is_important else 0)
@@ -129,10 +136,6 @@ class Actions(Actors):
             request = self._source.choice((None, "[{}]", "[{},{}]", '[{"min_tx_rate":60000}]'))
             self._cluster.create_pod(request, owned=True, units=self._source.randrange(1, 4))
 
-    def _share_claim(self) -> None:
-        if claim := self._choose(sorted(self._storage.claims())):
-            self._use(claim)
-
     def _use(self, claim: str) -> None:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
         self._cluster.create_pod(self._source.choice((None, "[{}]", "[{},{}]")), spec={"volumes": volumes})
@@ -162,11 +165,8 @@ class Actions(Actors):
         if job.by_pod_group and self._source.random() < 0.7:
             self._jobs.put_pod_group(job)
 
-    def _replace_members(self) -> None:
+    def _replace_members(self, job: Job) -> None:
         """Let a job's controller make again what is missing, or end."""
-        job = self._choose(self._jobs.jobs.values())
-        if job is None:
-            return
         collected, made = self._jobs.sync(job), self._jobs.made[job.name]
         there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
         if self._source.random() < 0.2:
@@ -176,14 +176,9 @@ class Actions(Actors):
             for _ in range(job.size - len(there) - collected):
                 self._jobs.add_member(job)
 
-    def _run_again(self) -> None:
+    def _run_again(self, job: Job) -> None:
         """Let the running members of a job succeed, and let it run again if none is left; one earlier run stays."""
-        by_job = {job.name: self._jobs.pods(job) for job in self._jobs.jobs.values()}
-        name = self._choose(name for name, pods in by_job.items() if any(pod.phase == "Running" for pod in pods))
-        if name is None:
-            return
-        job = self._jobs.jobs[name]
-        for pod in by_job[job.name]:
+        for pod in self._jobs.pods(job):
             if pod.phase == "Running" and pod.node in self._world.agents:
                 self._world.agents[pod.node].end(pod)
         left = self._jobs.pods(job)
@@ -193,34 +188,9 @@ class Actions(Actors):
                     self._cluster.delete_pod(pod.name)
             self._jobs.start(job)
 
-    def _change_pod_group(self) -> None:
+    def _change_pod_group(self, job: Job) -> None:
         """Delete a job's PodGroup, or make it again."""
-        if job := self._choose(job for job in self._jobs.jobs.values() if job.by_pod_group):
-            if self._jobs.has_pod_group(job):
-                self._jobs.delete_pod_group(job)
-            else:
-                self._jobs.put_pod_group(job)
-
-    def _provision(self) -> None:
-        if claim := self._choose(self._storage.asked()):
-            self._storage.provision(claim)
-
-    def _refuse_to_provision(self) -> None:
-        if claim := self._choose(self._storage.asked()):
-            self._storage.refuse(claim)
-
-    def _add_volume(self) -> None:
-        self._storage.add_volume(self._node())
-
-    def _delete_claim(self) -> None:
-        if claim := self._choose(sorted(self._storage.claims())):
-            self._storage.delete_claim(claim)
-
-    def _return_claims(self) -> None:
-        """Make a claim that a pod uses and that is not there."""
-        used = {claim for pod in self._cluster.pods() for claim in pod.claims}
-        if claim := self._choose(sorted(used - self._storage.claims().keys())):
-            self._storage.create_claim(claim)
+        (self._jobs.delete_pod_group if self._jobs.has_pod_group(job) else self._jobs.put_pod_group)(job)
 
     def _create_important(self) -> None:
         """Create a pod with a high priority, sometimes one that preempts nothing."""
@@ -231,40 +201,22 @@ class Actions(Actors):
             request = self._source.choice((None, *_SCARCE))
             self._cluster.create_pod(request, cpu=self._source.choice(("100m", "3", "9")), spec=spec)
 
-    def _change_budget(self) -> None:
-        """Let a disruption controller count again, or an operator take the budget away."""
-        self._cluster.put_budget(self._source.choice((0, 1, 5, None)))
-
     def _hang(self) -> None:
         """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or let it continue."""
-        agent = self._world.agents[self._node()]
+        agent = self._agent()
         agent.hangs = not agent.hangs
 
     def _keep(self) -> None:
         """Let a node withhold the VFs of deleted pods, or release all of them."""
-        agent = self._world.agents[self._node()]
+        agent = self._agent()
         agent.keeps = not agent.keeps
 
     def _forbid_binds(self) -> None:
         """Let an operator's webhook refuse all Bindings for a while, or none any more."""
         self._world.faults.forbids_binds = self._source.random() < 0.3
 
-    def _create_gated(self) -> None:
-        self._cluster.create_pod("[{}]", spec={"schedulingGates": [{"name": "g"}]})
-
-    def _ungate(self) -> None:
-        if pod := self._pod(lambda one: one.is_gated):
-            self._cluster.patch_pod(pod.name, {"spec": {"schedulingGates": None}})
-
-    def _correct(self) -> None:
-        """Let a user change what a waiting pod requests."""
-        if pod := self._pod(lambda one: not one.node and self._jobs.of(one.uid) is None):
-            request = self._source.choice(_REQUESTS)
-            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
-            self._world.promises.edited[pod.uid] = self._world.loop.time()
-
-    def _end_pod(self) -> None:
-        if (pod := self._pod(lambda one: one.phase == "Running")) and pod.node in self._world.agents:
+    def _end_pod(self, pod: PodState) -> None:
+        if pod.node in self._world.agents:
             # Some ranks of jobs fail.
             fails = self._jobs.of(pod.uid) is not None and int(pod.name[1:]) % 3 == 0
             self._world.agents[pod.node].end(pod, "Failed" if fails else "Succeeded")
@@ -287,13 +239,12 @@ class Actions(Actors):
         named = self._source.choice((pod.uid, pod.uid, pod.uid, "of-another-pod"))
         unit = {"units": [f"b{self._source.randrange(fake_units.UNITS)}"]}
         text = dump_assignment(Assignment(named, node, (assigned,), {fake_units.KIND: unit}))
-        self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
+        self._cluster.annotate(pod, names.ASSIGNMENT, text)
 
-    def _foreign_bind(self) -> None:
+    def _foreign_bind(self, pod: PodState) -> None:
         """Let another scheduler bind first."""
-        if pod := self._pod(lambda one: one.is_ours and not one.node and not one.is_gated):
-            self._cluster.bind_elsewhere(pod, self._node())
-            self._world.promises.claim(pod.uid)
+        self._cluster.bind_elsewhere(pod, self._node())
+        self._world.promises.claim(pod.uid)
 
     def _change_hardware(self) -> None:
         """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser publishes it."""
@@ -317,9 +268,6 @@ class Actions(Actors):
         else:
             self._world.agents[name].reboot(f"boot-{self._boots}")
             self._world.tell(name)
-
-    def _flap(self) -> None:
-        self._world.tell(self._node(), ready=self._source.random() < 0.5)
 
     def _lose_node(self) -> None:
         if len(self._cluster.nodes()) > 1:

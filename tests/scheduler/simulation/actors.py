@@ -1,7 +1,4 @@
-"""What users, nodes and operators have in common: random actions, one after the other, as the world's source chooses.
-
-What befalls a scheduler process and its connections is here too: it is killed, stopped, frozen or cut off.
-"""
+"""Random actions of users, nodes and operators, one after the other, as the world's source chooses."""
 
 from __future__ import annotations
 
@@ -10,12 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from devcluster.apiserver.status import ApiError
+from mooring import names
 from tests.scheduler.simulation.cluster import PodState
+from tests.scheduler.simulation.kubelet import NodeAgent
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
-Action = Callable[[], Awaitable[None] | None]
+Action = Callable[[], object]
 Thing = TypeVar("Thing")
 
 
@@ -42,7 +41,7 @@ class Actors:
                 waiting = act()
             except ApiError:
                 waiting = None
-            if waiting is not None:
+            if isinstance(waiting, Awaitable):
                 await waiting
             await asyncio.sleep(self._source.expovariate(1 / self.step_s))
             await self._world.revive()
@@ -52,43 +51,56 @@ class Actors:
         listed = list(things)
         return self._source.choice(listed) if listed else None
 
-    def _pod(self, wanted: Callable[[PodState], bool]) -> PodState | None:
-        return self._choose(filter(wanted, self._cluster.pods()))
+    def _on(self, things: Callable[[], Iterable[Thing]], act: Callable[[Thing], object]) -> Action:
+        """Return an action on one of the things that there are when it happens, if there are any."""
+
+        def act_on_one() -> object:
+            return act(thing) if (thing := self._choose(things())) is not None else None
+
+        return act_on_one
+
+    def _on_pod(self, wanted: Callable[[PodState], bool], act: Callable[[PodState], object]) -> Action:
+        return self._on(lambda: filter(wanted, self._cluster.pods()), act)
+
+    def _on_process(self, act: Callable[[str], object]) -> Action:
+        return self._on(lambda: sorted(self._slots), lambda slot: act(self._slots[slot].name))
 
     def _node(self) -> str:
         return self._source.choice(sorted(self._world.agents))
 
-    def _delete(self) -> None:
-        if pod := self._pod(lambda one: not one.is_going):
-            self._cluster.delete_pod(pod.name)
+    def _agent(self) -> NodeAgent:
+        return self._world.agents[self._node()]
 
-    def _force_delete(self) -> None:
-        if pod := self._pod(lambda one: True):
-            self._cluster.delete_pod(pod.name, 0)
+    def _deletions(self, weight: int, by_force: int) -> Mapping[Action, int]:
+        delete = self._cluster.delete_pod
+        return {
+            self._on_pod(lambda one: not one.is_going, lambda pod: delete(pod.name)): weight,
+            self._on_pod(lambda one: True, lambda pod: delete(pod.name, 0)): by_force,
+        }
 
     def _sync_node(self) -> None:
-        name = self._node()
-        if name in self._cluster.nodes():
-            self._world.agents[name].sync()
+        self._agent().sync()
 
-    def _kill(self) -> Awaitable[None] | None:
-        slot = self._choose(sorted(self._slots))
-        return self._world.kill(slot) if slot else None
+    def _outages(self, kill: int, stop: int, freeze: int, thaw: int, cut_off: int) -> Mapping[Action, int]:
+        """Return with these weights what befalls a scheduler process and its connections."""
+        loop, network = self._world.loop, self._world.network
+        return {
+            self._on(lambda: sorted(self._slots), self._world.kill): kill,
+            self._on_process(loop.signal): stop,
+            self._on_process(self._freeze): freeze,
+            self._thaw: thaw,
+            self._on_process(lambda name: network.cut_off(name, self._source.uniform(1, 30))): cut_off,
+        }
 
-    def _stop(self) -> None:
-        if slot := self._choose(sorted(self._slots)):
-            self._world.loop.signal(self._slots[slot].name)
-
-    def _freeze(self) -> None:
-        if slot := self._choose(sorted(self._slots)):
-            name = self._slots[slot].name
-            self._world.promises.paused.add(name)
-            self._world.loop.freeze(name)
+    def _freeze(self, name: str) -> None:
+        self._world.promises.paused.add(name)
+        self._world.loop.freeze(name)
 
     def _thaw(self) -> None:
         for scheduler in self._slots.values():
             self._world.loop.thaw(scheduler.name)
 
-    def _cut_off(self) -> None:
-        if slot := self._choose(sorted(self._slots)):
-            self._world.network.cut_off(self._slots[slot].name, self._source.uniform(1, 30))
+    def _request(self, pod: PodState, request: str | None) -> None:
+        """Let a user change what a pod requests."""
+        self._cluster.annotate(pod, names.REQUEST, request)
+        self._world.promises.edited[pod.uid] = self._world.loop.time()

@@ -29,19 +29,46 @@ MERGE = "application/merge-patch+json"
 _LIMITS = WatchLimits(queue=10_000, bookmark_s=10.0)
 
 
+@dataclass(frozen=True)
+class ApiObject:
+    """An object at one version."""
+
+    document: Json
+
+    @property
+    def name(self) -> str:
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def created(self) -> str:
+        return str(self.document["metadata"]["creationTimestamp"])
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.document["metadata"].get("annotations") or {}
+
+    @property
+    def is_going(self) -> bool:
+        return "deletionTimestamp" in self.document["metadata"]
+
+
 class _Cut(Exception):  # noqa: N818 - an end of a stream, as planned
     """The watch ends here."""
 
 
 @dataclass
 class Api:
-    """One server. ``carried_out`` is called with each request of a scheduler that has changed something."""
+    """One server. ``carried_out`` is called with each call of a scheduler's process that has changed something."""
 
     loop: VirtualLoop
     faults: Faults
-    carried_out: Callable[[Request], None] = lambda _: None
-    # Called with each request of a scheduler, before ("arrives") and after ("done") it is carried out.
-    witness: Callable[[Request, str], None] = lambda *_: None
+    carried_out: Callable[[str, Call], None] = lambda *_: None
+    # Called with each process that requests something, before and after that is carried out.
+    witness: Callable[[str], None] = lambda _: None
     # Every request of a scheduler: when it arrived, whose it was, what it asked for, and its body.
     story: list[tuple[float, str, str, bytes]] = field(default_factory=list)
 
@@ -89,7 +116,7 @@ class Api:
 
     async def _answer(self, request: Request, call: Call, connection: Connection) -> None:
         fate = self.faults.fate(request.path)
-        self.witness(request, "arrives")
+        self.witness(request.process)
         if fate in ("refused", "forbidden"):
             code, headers = self.faults.code() if fate == "refused" else (403, "")
             connection.answer(code, encode(ApiError(code, "", "a simulated fault").body()), headers)
@@ -100,7 +127,7 @@ class Api:
         if fate == "late":
             await asyncio.sleep(self.faults.delay_s())
         reply = self._carry_out(request, call)
-        self.witness(request, "done")
+        self.witness(request.process)
         if fate == "old":
             await asyncio.sleep(self.faults.delay_s())
         if fate == "failed after":
@@ -116,7 +143,7 @@ class Api:
         except ApiError as error:
             return Reply(error.code, encode(error.body()))
         if call.method != "GET":
-            self.carried_out(request)
+            self.carried_out(request.process, call)
         return reply
 
     async def _watch(self, call: Call, connection: Connection) -> None:

@@ -1,7 +1,7 @@
 """The simulated cluster: pods and nodes as the API keeps them, and the actors that create and change them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring import names
@@ -9,14 +9,16 @@ from mooring.annotations.assignment import AssignedVf, Assignment, read_assignme
 from mooring.annotations.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from tests.scheduler.decisions.documents import pf
+from tests.scheduler.decisions.documents import node_status, pf
 from tests.scheduler.simulation import fake_units
-from tests.scheduler.simulation.api import MERGE, Api, Json
+from tests.scheduler.simulation.api import MERGE, Api, ApiObject, Json
 
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 # Above all other pods, the second of them above the first.
 CLASSES = ("system-cluster-critical", "system-node-critical")
+_OWNED = {"owned": "yes"}
+_REPLICA_SET = {"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
 OFFER_MBPS = 90_000
 VFS = (3, 2)
 RACK = "topology.kubernetes.io/rack"
@@ -28,20 +30,11 @@ def rack_of(node: str) -> str:
     return "b" if node == "n3" else "a"
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
-    """A pod at one version."""
+@dataclass(frozen=True)
+class PodState(ApiObject):
+    """A pod at one version, with its assignment if that is to be believed."""
 
-    document: Json
-    claim: Assignment | None
-
-    @property
-    def name(self) -> str:
-        return str(self.document["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        return str(self.document["metadata"]["uid"])
+    claim: Assignment | None = None
 
     @property
     def node(self) -> str:
@@ -56,29 +49,20 @@ class PodState:
         return bool(self.document["spec"]["schedulerName"] == "mooring")
 
     @property
-    def is_of_kube_scheduler(self) -> bool:
-        """Return whether kube-scheduler has to decide about it."""
-        return bool(self.document["spec"]["schedulerName"] == "default-scheduler") and not self.node
-
-    @property
     def priority(self) -> int:
         return int(self.document["spec"].get("priority") or 0)
-
-    @property
-    def is_going(self) -> bool:
-        return "deletionTimestamp" in self.document["metadata"]
 
     @property
     def is_gated(self) -> bool:
         return bool(self.document["spec"].get("schedulingGates"))
 
     @property
-    def is_live(self) -> bool:
-        return bool(self.node) and self.phase not in ("Succeeded", "Failed")
+    def is_waiting(self) -> bool:
+        return not (self.node or self.is_gated or self.is_going)
 
     @property
-    def annotations(self) -> dict[str, str]:
-        return self.document["metadata"].get("annotations") or {}
+    def is_live(self) -> bool:
+        return bool(self.node) and self.phase not in ("Succeeded", "Failed")
 
     @property
     def vfs(self) -> tuple[AssignedVf, ...]:
@@ -108,6 +92,12 @@ class PodState:
     def message(self) -> str:
         """Return why it waits."""
         return str(self.condition("PodScheduled").get("message", ""))
+
+    @property
+    def cpu(self) -> int:
+        """Return its request in thousandths."""
+        text: str = self.document["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
 
     @property
     def held(self) -> set[str]:
@@ -145,17 +135,9 @@ class Hardware:
         return pf(index, VFS[index], can=can, pcie=(), port="cable" if self.shares_port else None, **state)
 
 
-def on_cable(inventory: Inventory, pf: Pf) -> list[Pf]:
+def cable_of(inventory: Inventory, pf: Pf) -> list[Pf]:
     """Return the PFs that share a PF's cable, itself included."""
     return [other for other in inventory.pfs if other == pf or (pf.port is not None and other.port == pf.port)]
-
-
-def _claim(annotations: dict[str, str]) -> Assignment | None:
-    """Read an assignment without the scheduler's validation."""
-    try:
-        return read_assignment(annotations[names.ASSIGNMENT])
-    except (KeyError, AnnotationError):
-        return None
 
 
 class Cluster:
@@ -167,7 +149,6 @@ class Cluster:
         self._serial = 0
         # Most pods declare a run time.
         self.declares_runs = False
-        self._budgets: set[str] = set()
 
     def pods(self) -> list[PodState]:
         """Return all pods in the order of their names."""
@@ -179,11 +160,13 @@ class Cluster:
         known = self._read.get(entry.uid)
         if known is not None and known[0] == entry.revision:
             return known
-        document = entry.decoded()
-        node = document["spec"].get("nodeName") or ""
-        claim = _claim(document["metadata"].get("annotations") or {})
-        believed = claim if claim is not None and (claim.uid, claim.node) == (entry.uid, node) else None
-        return entry.revision, PodState(document, believed)
+        pod = PodState(entry.decoded())
+        try:
+            claim = read_assignment(pod.annotations[names.ASSIGNMENT])
+        except (KeyError, AnnotationError):
+            return entry.revision, pod
+        believed = (claim.uid, claim.node) == (entry.uid, pod.node)
+        return entry.revision, replace(pod, claim=claim) if believed else pod
 
     def pod(self, uid: str) -> PodState | None:
         return next((pod for pod in self.pods() if pod.uid == uid), None)
@@ -198,9 +181,7 @@ class Cluster:
     def create_pod(self, request: str | None, **more: Any) -> PodState:
         """Create a pod of our scheduler, or of the one that ``spec`` names."""
         self._serial += 1
-        name = f"p{self._serial}"
-        annotations = {} if request is None else {names.REQUEST: request}
-        annotations |= more.get("annotations", {})
+        annotations = ({} if request is None else {names.REQUEST: request}) | more.get("annotations", {})
         if self.declares_runs and self._serial % 4:
             # Pods end when chance says so: before that or after it.
             annotations[names.RUNS] = f"{(7 * self._serial) % 120 + 5}s"
@@ -210,35 +191,36 @@ class Cluster:
             # kube-scheduler sends a pod to its extender only if a container names a managed resource.
             resources["limits"] = {names.RIT_DEVICES: "1"}
         container = {"name": "c", "image": "i", "resources": resources}
-        replica_set = {"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
-        owner: Json | None = replica_set if more.get("owned") else more.get("owner")
-        body = {
-            "metadata": {
-                "name": name,
-                "annotations": annotations,
-                "labels": ({"owned": "yes"} if more.get("owned") else {}) | more.get("labels", {}),
-                "ownerReferences": [owner] if owner else [],
-            },
-            "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},
+        owner = _REPLICA_SET if more.get("owned") else more.get("owner")
+        metadata = {
+            "name": f"p{self._serial}",
+            "annotations": annotations,
+            "labels": (_OWNED if more.get("owned") else {}) | more.get("labels", {}),
+            "ownerReferences": [owner] if owner else [],
         }
-        return PodState(self._api.call("POST", PODS, body), None)
+        spec = {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})}
+        return PodState(self._api.call("POST", PODS, {"metadata": metadata, "spec": spec}))
 
     def put_budget(self, allowed: int | None) -> None:
         """Set how many of a ReplicaSet's pods may be disrupted; None deletes the budget."""
-        if f"{BUDGETS}/owned" in self._budgets:
+        if self._api.objects("policy", "poddisruptionbudgets"):
             self._api.call("DELETE", f"{BUDGETS}/owned")
-            self._budgets.clear()
         if allowed is not None:
-            spec = {"selector": {"matchLabels": {"owned": "yes"}}, "minAvailable": 1}
+            spec = {"selector": {"matchLabels": _OWNED}, "minAvailable": 1}
             self._api.call("POST", BUDGETS, {"metadata": {"name": "owned"}, "spec": spec})
             self._api.call("PATCH", f"{BUDGETS}/owned/status", {"status": {"disruptionsAllowed": allowed}}, MERGE)
-            self._budgets.add(f"{BUDGETS}/owned")
 
     def now(self) -> str:
         return self._api.cluster.now()
 
     def patch_pod(self, name: str, patch: Json, subresource: str = "") -> None:
         self._api.call("PATCH", f"{PODS}/{name}{subresource}", patch, MERGE)
+
+    def annotate(self, pod: PodState, name: str, text: str | None) -> None:
+        self.patch_pod(pod.name, {"metadata": {"annotations": {name: text}}})
+
+    def ungate(self, pod: PodState) -> None:
+        self.patch_pod(pod.name, {"spec": {"schedulingGates": None}})
 
     def delete_pod(self, name: str, grace_s: int | None = None) -> None:
         query = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
@@ -260,11 +242,7 @@ class Cluster:
             fake_units.INVENTORY: str(fake_units.UNITS),
         }
         self.patch_node(name, {"metadata": {"annotations": inventories}})
-        status = {
-            "allocatable": {"cpu": str(CPUS), "memory": "16Gi", "pods": "110"},
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-            "nodeInfo": {"bootID": kernel_boot or hardware.boot},
-        }
+        status = node_status({"cpu": str(CPUS)}, ready=ready, boot=kernel_boot or hardware.boot)
         self.patch_node(name, {"status": status}, "/status")
 
     def patch_node(self, name: str, patch: Json, subresource: str = "") -> None:

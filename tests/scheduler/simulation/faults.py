@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+# How long, in seconds, a scheduler may not know of a change: its watch is late, torn, and listed again with backoff.
+STALE_S = 45.0
 Fate = Literal[
     "answered",
     "refused",  # 429, 500 or 503, nothing done

@@ -11,11 +11,10 @@ of them lived are of one life. Its members may only be joined if there were as m
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from mooring import names
-from mooring.annotations.request import read_request
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
@@ -23,7 +22,7 @@ from scheduler.cycle.preemption.potential_victims import whole_group_of, whole_m
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
-from tests.scheduler.simulation.oracle import has_cpu, is_ready, vfs_fit
+from tests.scheduler.simulation.oracle import placement
 from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
@@ -61,6 +60,7 @@ class Jobs:
     api: Api
     cluster: Cluster
     storage: Storage
+    broken: list[str]
     jobs: dict[str, Job] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
     # Of these, those that were made for its last run.
@@ -75,7 +75,6 @@ class Jobs:
     lives: dict[str, int] = field(default_factory=dict)
     # Those that have succeeded by what the Job of a run says.
     counted: set[str] = field(default_factory=set)
-    broken: list[str] = field(default_factory=list)
     # How many decisions completed a job, also as the first to use what became free, were made while members of an
     # earlier run had succeeded, or placed members with roles; and how many slices were placed or joined.
     met: Counter[str] = field(default_factory=Counter)
@@ -107,38 +106,29 @@ class Jobs:
     def add_member(self, job: Job) -> None:
         """Create a member, as a controller does that replaces one."""
         spec: Json = {"priorityClassName": job.priority} if job.priority else {}
-        if job.with_claims:
-            self._claims += 1
-        if job.with_claims and job.size > 2:
-            # All members share one.
-            claim = f"{ANYWHERE if job.size > 3 else 'job-'}shared-{job.name}"
+        self._claims += job.with_claims
+        # All members of a large job share one; of a small one each second has none, and waits for the others' anyway.
+        shared, own = f"{ANYWHERE if job.size > 3 else 'job-'}shared-{job.name}", f"job-claim-{self._claims}"
+        if job.with_claims and (job.size > 2 or self._claims % 2):
+            claim = shared if job.size > 2 else own
             if claim not in self.storage.claims():
                 self.storage.create_claim(claim)
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
-        elif job.with_claims and self._claims % 2:
-            # Every second member has none, and waits for the others' all the same.
-            claim = f"job-claim-{self._claims}"
-            self.storage.create_claim(claim)
-            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
-        annotations = {}
+        group: Json = {}
         if job.by_pod_group:
             spec["schedulingGroup"] = {"podGroupName": job.name}
-            group: Json = {}
         else:
             group = {"name": job.name, "min": job.min} | ({"within": RACK} if job.within else {})
         group |= {"rails": job.rails} if job.rails else {}
         group |= {"slices": {"size": _SLICE, "within": RACK}} if job.slices else {}
         group |= {"role_from": _ROLE, "roles": {"first": 1, "other": job.min - 1}} if job.roles else {}
         group |= {"spares": 1} if self.has_spare(job) else {}
-        if group:
-            annotations[names.GROUP] = json.dumps(group)
+        annotations = {names.GROUP: json.dumps(group)} if group else {}
         owner = self.controllers.get(job.name)
         used = {_index(pod) for pod in self.pods(job) if pod.phase != "Failed" and pod.uid in self.made[job.name]}
         index = next(number for number in itertools.count() if number not in used)
-        labels = {_INDEX: str(index), _ROLE: "other" if index else "first"}
-        uid = self.cluster.create_pod(
-            job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner, labels=labels
-        ).uid
+        more = {"labels": {_INDEX: str(index), _ROLE: "other" if index else "first"}, "annotations": annotations}
+        uid = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, owner=owner, **more).uid
         self.owners[uid] = owner["uid"] if owner else ""
         self.firsts |= {uid} if index == 0 else set()
         self.members[job.name].add(uid)
@@ -183,6 +173,12 @@ class Jobs:
         """Return the job that a pod is of; None for a pod on its own."""
         return next((self.jobs[name] for name, uids in self.members.items() if uid in uids), None)
 
+    def by_pod_group(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.by_pod_group]
+
+    def running(self) -> list[Job]:
+        return [job for job in self.jobs.values() if any(pod.phase == "Running" for pod in self.pods(job))]
+
     def pods(self, job: Job) -> list[PodState]:
         return [pod for pod in self.cluster.pods() if pod.uid in self.members[job.name]]
 
@@ -191,28 +187,28 @@ class Jobs:
         every = set[str]().union(*self.members.values())
         return sum(pod.uid in every for pod in self.cluster.pods())
 
-    def decide(self, machine: Machine, binds: Sequence[Bind], now: float) -> None:
+    def decide(self, machine: Machine, binds: Sequence[Bind]) -> None:
         """Check a decision, by what the scheduler that made it knows of the members."""
         for name in dict.fromkeys(job.name for bind in binds if (job := self.of(bind.pod_info.uid)) is not None):
             job, uids = self.jobs[name], self.members[name]
-            mine = frozenset(bind.pod_info.uid for bind in binds if bind.pod_info.uid in uids)
-            self.met["completed"] += len(mine) >= job.min > 1
-            holder = machine.pending_groups.room_owner
-            self.met["after hold"] += len(mine) >= job.min > 1 and holder is not None and holder.name == name
+            mine = {bind.pod_info.uid: bind.assigned for bind in binds if bind.pod_info.uid in uids}
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
-            placed = [one for one in known if one.affinity_info is None or not one.affinity_info.is_terminating]
+            placed = [one for one in known if not _is_leaving(one)]
             before = [one for one in placed if one.uid not in mine]
-            owners = {self.owners[uid] for uid in mine}
-            count = len(placed) + len(self._succeeded(job, machine, owners))
-            uids_before = {one.uid for one in before}
-            if count < job.min and not self._may_have_started(job, machine, owners, uids_before):
-                self.broken.append(f"{count} members of {name} count, of at least {job.min}, and it has not started")
-            self._check_roles(job, machine, owners, uids_before, {one.uid for one in placed})
-            others = set(self.owners.values()) - owners
-            self.met["run again"] += bool(self._succeeded(job, machine, others))
-            self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
-            self._check_racks(job, machine, before, binds, mine)
-            self._check_slices(job, [*before, *(bind.assigned for bind in binds if bind.pod_info.uid in mine)], mine)
+            owners, holder = {self.owners[uid] for uid in mine}, machine.pending_groups.room_owner
+            self.met["completed"] += len(mine) >= job.min > 1
+            self.met["after hold"] += len(mine) >= job.min > 1 and holder is not None and holder.name == name
+            self.met["with roles"] += job.roles
+            self.met["run again"] += bool(self._succeeded(job, machine, set(self.owners.values()) - owners))
+            uids_placed, done = {one.uid for one in placed}, self._succeeded(job, machine, owners)
+            count, lacks_first = len(uids_placed) + len(done), job.roles and not (uids_placed | done) & self.firsts
+            may_start = count >= job.min and not lacks_first
+            if not may_start and not self._may_have_started(job, machine, owners, uids_placed - mine.keys()):
+                first = ", and rank 0 does not" if lacks_first else ""
+                self.broken.append(f"{count} members of {name} count, of at least {job.min}{first}; it has not started")
+            self.batches |= dict.fromkeys(mine, (frozenset(mine), self.api.cluster.now()))
+            self._check_racks(job, machine, before, mine)
+            self._check_slices(job, [*before, *mine.values()], mine.keys())
             # Another scheduler binds where it likes.
             ours = [one for one in placed if one.uid in self.batches]
             networks = {one.assignment.vfs[0].network for one in ours if one.assignment and one.assignment.vfs}
@@ -221,22 +217,17 @@ class Jobs:
 
     def _succeeded(self, job: Job, machine: Machine, owners: Set[str]) -> set[str]:
         """Return the members of these owners that have succeeded, as far as a scheduler may know."""
-        there = {pod.uid: pod.phase for pod in self.pods(job)}
         # A scheduler's watch may show later that one is deleted; and a Job counts those that are.
-        standing = machine.group_cache.state
-        return {
-            uid
-            for uid in self.members[job.name]
-            if self.owners[uid] in owners
-            and (there.get(uid) == "Succeeded" or standing(uid) == "succeeded" or uid in self.counted)
-        }
+        done = self.counted | {pod.uid for pod in self.pods(job) if pod.phase == "Succeeded"}
+        mine = [uid for uid in self.members[job.name] if self.owners[uid] in owners]
+        return {uid for uid in mine if uid in done or machine.group_cache.state(uid) == "succeeded"}
 
     def _may_have_started(self, job: Job, machine: Machine, owners: Set[str], before: Set[str]) -> bool:
         """Return whether enough members were bound together with those that live, or have succeeded for these owners.
 
         Those of one life were; a scheduler that starts knows it of all that were bound since the oldest was created.
         """
-        self.note_bound(job)
+        self._note_bound(job)
         known = {uid for uid in before | self._succeeded(job, machine, owners) if uid in self.times}
         if not known:
             return False
@@ -249,38 +240,34 @@ class Jobs:
         has_roles = not job.roles or bool(ever & self.firsts)
         return has_roles and len(ever) >= job.min and owners <= {self.owners[uid] for uid in ever}
 
-    def note_bound(self, job: Job) -> None:
+    def note_bound(self, uid: str) -> None:
+        """Note that a pod has come to have a node, if it is a member."""
+        if (job := self.of(uid)) is not None:
+            self._note_bound(job)
+
+    def _note_bound(self, job: Job) -> None:
         """Note the members that have come to have a node: they are of the life of those that live, or begin one."""
         pods = self.pods(job)
         for pod in pods:
             if pod.node and pod.uid not in self.times:
-                owner = self.owners[pod.uid]
-                of_others = [
-                    self.lives[other.uid]
-                    for other in pods
-                    if other.uid in self.lives
-                    and (other.is_live or (other.phase == "Succeeded" and self.owners[other.uid] == owner))
-                ]
-                of_others += [self.lives[uid] for uid in self.counted & self.lives.keys() if self.owners[uid] == owner]
-                self.lives[pod.uid] = max(of_others, default=len(self.lives))
-                created = pod.document["metadata"]["creationTimestamp"]
-                self.times[pod.uid] = created, pod.condition("PodScheduled").get("lastTransitionTime", created)
+                done = self.counted | {one.uid for one in pods if one.phase == "Succeeded"}
+                others = {uid for uid in done if self.owners.get(uid) == self.owners[pod.uid]}
+                others |= {one.uid for one in pods if one.is_live}
+                lives = [self.lives[uid] for uid in others & self.lives.keys()]
+                self.lives[pod.uid] = max(lives, default=len(self.lives))
+                self.times[pod.uid] = (
+                    pod.created,
+                    pod.condition("PodScheduled").get("lastTransitionTime", pod.created),
+                )
 
     def _check_racks(
-        self, job: Job, machine: Machine, before: Sequence[AssignedPod], binds: Sequence[Bind], mine: Set[str]
+        self, job: Job, machine: Machine, before: Sequence[AssignedPod], mine: Mapping[str, AssignedPod]
     ) -> None:
         """Check that members come to one rack, and to those that are placed: where most are, if they are in several."""
         racks = Counter(rack_of(one.node) for one in before if one.node in machine.cache.nodes.row_of)
-        chosen = {rack_of(bind.assigned.node) for bind in binds if bind.pod_info.uid in mine}
+        chosen = {rack_of(one.node) for one in mine.values()}
         if job.within and _are_astray(chosen, racks, is_first=not before):
             self.broken.append(f"members of {job.name} go to racks {sorted(chosen)}, of {dict(racks)} before")
-
-    def _check_roles(self, job: Job, machine: Machine, owners: Set[str], before: Set[str], placed: Set[str]) -> None:
-        """Check that rank 0 counts if others do that have not started with one."""
-        uids = placed | self._succeeded(job, machine, owners)
-        self.met["with roles"] += job.roles
-        if job.roles and not uids & self.firsts and not self._may_have_started(job, machine, owners, before):
-            self.broken.append(f"{sorted(uids)} of {job.name} start without rank 0")
 
     def _check_slices(self, job: Job, placed: Sequence[AssignedPod], chosen: Set[str]) -> None:
         """Check that the chosen members are where most of their slice is."""
@@ -331,8 +318,7 @@ class Jobs:
 
     def see_binding(self, uid: str) -> None:
         """Check that the volumes of all that were decided together are bound."""
-        if (job := self.of(uid)) is not None:
-            self.note_bound(job)
+        self.note_bound(uid)
         batch, since = self.batches.get(uid, (frozenset[str](), ""))
         claims = self.storage.claims()
         for pod in self.cluster.pods() if batch else ():
@@ -348,10 +334,10 @@ class Jobs:
         return {pod.document["status"].get("nominatedNodeName", "") for name, pod in waiting if name != but_for}
 
     def unsettled(self, nodes: dict[str, Json], live: Sequence[PodState], spare_nodes: Set[str]) -> Iterator[str]:
-        """Yield which jobs wait though they fit, and which members were not told why they wait."""
+        """Yield which jobs wait though they fit."""
         for job in self.jobs.values():
             pods = self.pods(job)
-            waiting = [one for one in pods if not one.node and not one.is_gated and not one.is_going]
+            waiting = [one for one in pods if one.is_waiting]
             owners = {self.owners[one.uid] for one in waiting}
             done = {one.uid for one in pods if one.phase == "Succeeded"} | (self.counted & self.members[job.name])
             # Fewer are needed if it has started.
@@ -361,21 +347,9 @@ class Jobs:
             exists = not job.by_pod_group or self.has_pod_group(job)
             kept = self.kept(but_for=job.name) | spare_nodes
             free = {name: node for name, node in nodes.items() if name not in kept}
-            fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
-            is_simple = not (job.with_claims or job.within or job.rails or job.slices or job.roles)
-            if fits and is_simple and not self.has_spare(job):
+            has_rules = job.with_claims or job.within or job.rails or job.slices or job.roles or self.has_spare(job)
+            if not has_rules and exists and len(waiting) >= needed and placement(waiting[0], needed, free, live):
                 yield f"{needed} members of {job.name} fit and wait: {waiting[0].message!r}"
-            for pod in waiting:
-                if not pod.message:
-                    yield f"{pod.name} of {job.name} waits and was not told why"
-
-    def _fits(self, member: PodState, count: int, nodes: dict[str, Json], live: Sequence[PodState]) -> bool:
-        """Return whether so many members fit, by trying every distribution over the nodes."""
-        ready = [name for name, node in nodes.items() if is_ready(node)]
-        return any(
-            all(_go_to(member, nodes[name], chosen.count(name), live) for name in set(chosen))
-            for chosen in itertools.combinations_with_replacement(ready, count)
-        )
 
 
 def _are_astray(racks: Set[str], before: Counter[str], *, is_first: bool) -> bool:
@@ -394,12 +368,3 @@ def _vfs(assigned: AssignedPod) -> list[str]:
 
 def _is_leaving(assigned: AssignedPod) -> bool:
     return assigned.affinity_info is not None and assigned.affinity_info.is_terminating
-
-
-def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -> bool:
-    """Return whether so many equal pods fit on a node together."""
-    there = [one for one in live if one.node == node["metadata"]["name"]]
-    request = read_request(member.annotations)
-    interfaces = request.interfaces if request else ()
-    beside = [*there, *([replace(member)] * (count - 1))]
-    return has_cpu(member, beside) and vfs_fit(interfaces * count, node, there)

@@ -21,7 +21,6 @@ from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.network import CLIENT
 from tests.scheduler.simulation.oracle import has_cpu, is_ready
-from tests.scheduler.simulation.promises import Promises
 
 _SERVICE = "http://10.0.0.2:8888"
 # As kube-scheduler's httpTimeout and backoff, in seconds.
@@ -39,11 +38,11 @@ class _Unanswered(Exception):  # noqa: N818 - an outcome
 
 @dataclass
 class KubeScheduler:
-    """One process; wrong answers are reported to ``promises``. ``met`` counts the cases that occurred."""
+    """One process; ``broken`` takes wrong answers. ``met`` counts the cases that occurred."""
 
     loop: VirtualLoop
     cluster: Cluster
-    promises: Promises
+    broken: list[str]
     source: random.Random
     met: Counter[str] = field(default_factory=Counter)
     _pods: dict[str, PodState] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class KubeScheduler:
     def _next(self) -> PodState | None:
         """Return the most important pod that waits, of those that are not backing off."""
         now = self.loop.time()
-        waiting = [pod for uid, pod in self._pods.items() if pod.is_of_kube_scheduler and uid not in self._assumed]
+        waiting = [pod for uid, pod in self._pods.items() if not (pod.is_ours or pod.node) and uid not in self._assumed]
         due = [pod for pod in waiting if not pod.is_going and self._not_before.get(pod.uid, 0.0) <= now]
         return max(due, key=lambda pod: pod.priority, default=None)
 
@@ -110,7 +109,7 @@ class KubeScheduler:
         passing = [item["metadata"]["name"] for item in items] if whole else answer["NodeNames"]
         refused: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
         if answer["Error"] or {*passing, *refused} != set(nodes) or not all(refused.values()):
-            self.promises.broken.append(f"filter of {nodes} for {pod.name} answered {answer}")
+            self.broken.append(f"filter of {nodes} for {pod.name} answered {answer}")
         return refused
 
     async def _best(self, pod: PodState, nodes: list[str]) -> str:
@@ -139,7 +138,7 @@ class KubeScheduler:
         if error:
             self._assumed.pop(pod.uid, None)
         elif (bound := self.cluster.pod(pod.uid)) is not None and bound.node != node:
-            self.promises.broken.append(f"{pod.name} was told to be bound to {node}, and is on {bound.node!r}")
+            self.broken.append(f"{pod.name} was told to be bound to {node}, and is on {bound.node!r}")
 
     async def _preempt(self, pod: PodState, nodes: Iterable[str]) -> None:
         """Preempt less important pods where there are too few cpus, and those that the extender adds."""
@@ -174,7 +173,7 @@ class KubeScheduler:
         self.met["preempted"] += 1
         for victim in victims:
             if victim.priority >= pod.priority:
-                self.promises.broken.append(f"{victim.name} should go for {pod.name} on {node}, and is not below it")
+                self.broken.append(f"{victim.name} should go for {pod.name} on {node}, and is not below it")
             self._do(self.cluster.delete_pod, victim.name)
 
     def _tell(self, pod: PodState, refused: Mapping[str, str]) -> None:
@@ -203,5 +202,5 @@ class KubeScheduler:
             raise _Unanswered(f"{verb}: {lost!r}") from lost
         self.met["stood by"] += 1
         if answer.status != 503:
-            self.promises.broken.append(why)
+            self.broken.append(why)
         raise _Unanswered(why)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from mooring import names
 from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.rates import PodRates, with_rates
-from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState, on_cable
+from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState, cable_of
 
 
 @dataclass
@@ -31,7 +31,7 @@ class NodeAgent:
 
     def sync(self) -> None:
         """Do one sync of a kubelet: start, stop, and release what deleted pods have left."""
-        if self.hangs:
+        if self.hangs or self.name not in self.cluster.nodes():
             return
         mine = {pod.uid: pod for pod in self.cluster.pods() if pod.node == self.name}
         self.give_back({uid for uid, _ in self.ledger.values()} - mine.keys())
@@ -55,12 +55,9 @@ class NodeAgent:
     def end(self, pod: PodState, phase: str = "Succeeded") -> None:
         """Let a pod's containers end."""
         self.give_back({pod.uid})
-        ended = {
-            "name": "c",
-            "ready": False,
-            "state": {"terminated": {"exitCode": 0, "finishedAt": self.cluster.now()}},
-        }
-        self.cluster.patch_pod(pod.name, {"status": {"phase": phase, "containerStatuses": [ended]}}, "/status")
+        self._put_phase(
+            pod, phase, ready=False, state={"terminated": {"exitCode": 0, "finishedAt": self.cluster.now()}}
+        )
 
     def reboot(self, boot: str) -> None:
         """Forget everything that a boot does not survive."""
@@ -76,7 +73,7 @@ class NodeAgent:
         self.rates = {uid: one for uid, one in self.rates.items() if self.cluster.pod(uid) is not None}
         changes = sorted(self._changes(), key=lambda change: change[1].min_tx_rate > self._rate(change[0]))
         for pci, vf in changes[:steps]:
-            if vf.min_tx_rate <= self._rate(pci) or (not self.refuses_rates and not self._over([vf], {pci})):
+            if vf.min_tx_rate <= self._rate(pci) or (not self.refuses_rates and not self.over([vf], {pci})):
                 self.ledger[pci] = self.ledger[pci][0], vf
 
     def _rate(self, pci: str) -> int:
@@ -108,30 +105,29 @@ class NodeAgent:
             self.refused[pod.uid] = reason
             return
         self.ledger |= {vf.pci: (pod.uid, vf) for vf in self._vfs(pod)}
-        containers = [{"name": "c", "ready": True, "started": True, "state": {"running": {}}}]
-        self.cluster.patch_pod(pod.name, {"status": {"phase": "Running", "containerStatuses": containers}}, "/status")
+        self._put_phase(pod, "Running", ready=True, started=True, state={"running": {}})
+
+    def _put_phase(self, pod: PodState, phase: str, **container: object) -> None:
+        status = {"phase": phase, "containerStatuses": [{"name": "c", **container}]}
+        self.cluster.patch_pod(pod.name, {"status": status}, "/status")
 
     def _refusal(self, pod: PodState) -> str:
         if not pod.vfs and pod.annotations.get(names.REQUEST, "[]") != "[]":
             return "no assignment that can be believed"
-        known = {self._pci(pf.name, vf): pf for pf in self.hardware.inventory().pfs for vf in pf.vfs}
+        known = {pf.vf_pci(vf) for pf in self.hardware.inventory().pfs for vf in pf.vfs}
         for vf in pod.vfs:
-            if known.get(vf.pci) is None:
+            if vf.pci not in known:
                 return f"{vf.pci} does not exist"
             if self.ledger.get(vf.pci, (pod.uid, vf))[0] != pod.uid:
                 return f"{vf.pci} is held by pod {self.ledger[vf.pci][0]}"
-        return self._over(self._vfs(pod), {vf.pci for vf in pod.vfs})
+        return self.over(self._vfs(pod), {vf.pci for vf in pod.vfs})
 
-    def _over(self, vfs: Iterable[AssignedVf], instead: Container[str]) -> str:
+    def over(self, vfs: Iterable[AssignedVf], instead: Container[str]) -> str:
         """Return why these VFs' rates are too much beside those of all others; ``instead`` of what they have now."""
-        reserved = {pf.name: 0 for pf in self.hardware.inventory().pfs}
-        others = [vf for pci, (_, vf) in self.ledger.items() if pci not in instead]
-        for vf in (*others, *vfs):
-            reserved[vf.pf] += vf.min_tx_rate
         inventory = self.hardware.inventory()
-        totals = {pf.name: sum(reserved[other.name] for other in on_cable(inventory, pf)) for pf in inventory.pfs}
-        over = [pf.name for pf in inventory.pfs if totals[pf.name] > pf.mbps]
-        return f"the reserved rates exceed the line rate of {over[0]}" if over else ""
-
-    def _pci(self, pf: str, index: int) -> str:
-        return next(one for one in self.hardware.inventory().pfs if one.name == pf).vf_pci(index)
+        every = [*(vf for pci, (_, vf) in self.ledger.items() if pci not in instead), *vfs]
+        for pf in inventory.pfs:
+            names = {other.name for other in cable_of(inventory, pf)}
+            if sum(vf.min_tx_rate for vf in every if vf.pf in names) > pf.mbps:
+                return f"the reserved rates exceed the line rate of {pf.name}"
+        return ""

@@ -137,7 +137,6 @@ class End(asyncio.Transport):
         self._process = process
         self._context = context
         self._closing = False
-        self._lost = False
         self._dead = False
         self._paused = False
         self._held: list[bytes] = []
@@ -164,12 +163,7 @@ class End(asyncio.Transport):
             if error is None:
                 self.protocol.eof_received()
             # Who was stopped until now finds data and their end one after the other, not at once.
-            self._network.loop.call_soon(self._lose, error, context=self._context)
-
-    def _lose(self, error: Exception | None) -> None:
-        if not self._lost:
-            self._lost = True
-            self.protocol.connection_lost(error)
+            self._network.loop.call_soon(self.protocol.connection_lost, error, context=self._context)
 
     def die(self) -> None:
         """Close as the kernel does for a killed process."""
@@ -188,7 +182,7 @@ class End(asyncio.Transport):
             self._closing = True
             if not self._dead:
                 self._send(self.peer.ended, error)
-            self._network.loop.call_soon(self._lose, None, context=self._context)
+            self._network.loop.call_soon(self.protocol.connection_lost, None, context=self._context)
 
     def is_closing(self) -> bool:
         return self._closing

@@ -1,35 +1,40 @@
 """An independent oracle of what fits where: every placement tried, nothing shared with the scheduler."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from mooring import names
-from mooring.annotations.inventory import Inventory, read_inventory
+from mooring.annotations.inventory import Inventory, Pf, read_inventory
 from mooring.annotations.rates import PodRates, read_rates, read_rates_in_force
 from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
-from tests.scheduler.simulation.cluster import CPUS, PodState, on_cable
+from tests.scheduler.simulation.cluster import CPUS, PodState, cable_of
 
 
-def placeable(pod: PodState, nodes: dict[str, Json], live: Sequence[PodState]) -> str:
-    """Return a node on which a pod fits for certain as things are; empty if there is none."""
+def placement(pod: PodState, count: int, nodes: dict[str, Json], live: Sequence[PodState]) -> tuple[str, ...]:
+    """Return nodes on which so many pods equal to this one fit for certain as things are; empty if there are none."""
     try:
         request = read_request(pod.annotations)
     except AnnotationError:
-        return ""
+        return ()
     wanted = request.interfaces if request else ()
-    for name, node in nodes.items():
-        there = [one for one in live if one.node == name]
-        if (
-            is_ready(node)
-            and has_cpu(pod, there)
-            and vfs_fit(wanted, node, there)
-            and _units_fit(pod.wanted_units, node, there)
-        ):
-            return name
-    return ""
+    ready = [name for name, node in nodes.items() if is_ready(node)]
+    for chosen in itertools.combinations_with_replacement(ready, count):
+        if all(_fit(pod, wanted, chosen.count(name), nodes[name], live) for name in set(chosen)):
+            return chosen
+    return ()
+
+
+def _fit(pod: PodState, wanted: Sequence[VfRequest], count: int, node: Json, live: Sequence[PodState]) -> bool:
+    there = [one for one in live if one.node == node["metadata"]["name"]]
+    return (
+        has_cpu(pod, [*there, *[pod] * (count - 1)])
+        and _vfs_fit([*wanted] * count, node, there)
+        and _units_fit(pod.wanted_units * count, node, there)
+    )
 
 
 def is_ready(node: Json) -> bool:
@@ -37,12 +42,7 @@ def is_ready(node: Json) -> bool:
 
 
 def has_cpu(pod: PodState, there: Iterable[PodState]) -> bool:
-    return _cpu(pod) + sum(map(_cpu, there)) <= 1000 * CPUS
-
-
-def _cpu(pod: PodState) -> int:
-    text: str = pod.document["spec"]["containers"][0]["resources"]["requests"]["cpu"]
-    return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
+    return pod.cpu + sum(one.cpu for one in there) <= 1000 * CPUS
 
 
 def _units_fit(wanted: int, node: Json, there: Sequence[PodState]) -> bool:
@@ -55,7 +55,7 @@ def _is_of_this_boot(node: Json) -> bool:
     return bool(boot == node["status"]["nodeInfo"]["bootID"])
 
 
-def vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
+def _vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) -> bool:
     """Return whether these interfaces fit together on a node beside the pods there."""
     if not wanted:
         return True
@@ -63,8 +63,8 @@ def vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) 
         return False
     inventory = read_inventory(node["metadata"]["annotations"][names.INVENTORY])
     free, rate = _left(inventory, node, there)
-    pfs = range(len(inventory.pfs))
-    return any(_fits(wanted, choice, inventory, free, rate) for choice in itertools.product(pfs, repeat=len(wanted)))
+    choices = itertools.product(inventory.pfs, repeat=len(wanted))
+    return any(_fits([*zip(wanted, choice, strict=True)], inventory, free, rate) for choice in choices)
 
 
 def allocated(pod: PodState) -> PodRates | None:
@@ -103,36 +103,31 @@ def reserved_by(pod: PodState, rates: PodRates | None, node: Json) -> tuple[int,
     return tuple(max(vf.min_tx_rate, mbps) for vf, mbps in zip(pod.vfs, rates.reserved, strict=True))
 
 
-def _left(inventory: Inventory, node: Json, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
-    free, rate = [], []
+def _left(inventory: Inventory, node: Json, there: Sequence[PodState]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return by PF how many VFs are free, and what rate is left on its cable."""
+    claims = [one for pod in there for one in zip(pod.vfs, reserved_by(pod, allocated(pod), node), strict=True)]
+    free, taken = {}, {}
     for pf in inventory.pfs:
+        held = {vf.vf for vf, _ in claims if vf.pf == pf.name}
         # A withheld VF reserves what it is still limited to, whoever claims it besides.
-        kept = {index: out.min_tx_rate for out in pf.out if out.min_tx_rate for index in out.vfs}
-        held: dict[int, int] = {}
-        claims = [one for pod in there for one in zip(pod.vfs, reserved_by(pod, allocated(pod), node), strict=True)]
+        reserved = Counter({index: out.min_tx_rate or 0 for out in pf.out for index in out.vfs})
         for vf, mbps in claims:
-            if vf.pf == pf.name:
-                held[vf.vf] = max(held.get(vf.vf, 0), mbps)
-        free.append(len(set(pf.usable) - held.keys()))
-        reserved = {index: max(held.get(index, 0), kept.get(index, 0)) for index in {*held, *kept}}
-        rate.append(sum(reserved.values()))
-    taken = {pf.name: reserved for pf, reserved in zip(inventory.pfs, rate, strict=True)}
-    cables = [on_cable(inventory, pf) for pf in inventory.pfs]
-    return free, [min(pf.offer_mbps for pf in cable) - sum(taken[pf.name] for pf in cable) for cable in cables]
+            reserved |= Counter({vf.vf: mbps} if vf.pf == pf.name else {})
+        free[pf.name], taken[pf.name] = len(set(pf.usable) - held), reserved.total()
+    cables = {pf.name: cable_of(inventory, pf) for pf in inventory.pfs}
+    return free, {
+        name: min(pf.offer_mbps for pf in cable) - sum(taken[pf.name] for pf in cable) for name, cable in cables.items()
+    }
 
 
 def _fits(
-    wanted: Sequence[VfRequest], choice: Sequence[int], inventory: Inventory, free: list[int], rate: list[int]
+    choice: Sequence[tuple[VfRequest, Pf]], inventory: Inventory, free: Mapping[str, int], rate: Mapping[str, int]
 ) -> bool:
-    for index, pf in enumerate(inventory.pfs):
-        mine = [one for one, chosen in zip(wanted, choice, strict=True) if chosen == index]
-        needed = sum(one.min_tx_rate for one in mine)
-        names = {other.name for other in on_cable(inventory, pf)}
-        together = sum(
-            one.min_tx_rate for one, chosen in zip(wanted, choice, strict=True) if inventory.pfs[chosen].name in names
-        )
-        if len(mine) > free[index] or (needed and (together > rate[index] or not pf.up)):
+    for pf in inventory.pfs:
+        mine, cable = [one for one, chosen in choice if chosen == pf], cable_of(inventory, pf)
+        together = sum(one.min_tx_rate for one, chosen in choice if chosen in cable)
+        if len(mine) > free[pf.name] or any(one.network not in (None, pf.network) for one in mine):
             return False
-        if any(one.network not in (None, pf.network) for one in mine):
+        if any(one.min_tx_rate for one in mine) and (together > rate[pf.name] or not pf.up):
             return False
     return True

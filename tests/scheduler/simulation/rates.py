@@ -9,24 +9,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mooring import names
 from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_force
 from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
 from tests.scheduler.simulation.actors import Action, Actors
 from tests.scheduler.simulation.api import Json
-from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, on_cable
-from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, cable_of
+from tests.scheduler.simulation.faults import STALE_S
+from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.oracle import allocated, in_force, reserved_by
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
 _MOST_PODS = 10
-# A leader has listed everything within this time, in seconds, and taken in what an earlier one has written.
-_STALE_S = 45.0
 _RATES = (0, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 95_000)
 
 
@@ -39,35 +36,32 @@ class Rates:
         self.is_on = False
         # Pods of which somebody has written rates who did not lead any more: nobody could count them.
         self.unled: set[str] = set()
-        self.broken: list[str] = []
         self._written: dict[str, PodRates] = {}
         # When a node went back to an earlier version, and what its pods reserved until then, with their rates.
         self._before: dict[str, tuple[float, dict[str, tuple[PodRates | None, tuple[int, ...]]]]] = {}
         self.met = Counter[str]()
 
-    def see(self, request: Request) -> None:
+    def see_status(self, process: str, body: Json) -> None:
         """Check a write of rates that the API server has carried out."""
-        if request.method != "PATCH" or not request.path.endswith("/status") or "/pods/" not in request.path:
-            return
-        metadata = msgspec.json.decode(request.body).get("metadata") or {}
+        metadata = body.get("metadata") or {}
         if names.RATES not in (metadata.get("annotations") or {}):
             return
         pod = self._cluster.pod(str(metadata["uid"]))
         if pod is None or (rates := allocated(pod)) is None:
-            self.broken.append(f"rates were written that are not to be believed: {metadata}")
+            self._world.broken.append(f"rates were written that are not to be believed: {metadata}")
             return
         self.met["written"] += 1
         known = self._written.get(pod.uid)
         was = tuple(one.min_tx_rate or 0 for one in known.rates) if known else [vf.min_tx_rate for vf in pod.vfs]
         self._written[pod.uid] = rates
-        if self._world.promises.leader != request.process:
+        if self._world.promises.leader != process:
             self.met["written late"] += 1
             self.unled.add(pod.uid)
             return
         raised = [
             vf for vf, one, before in zip(pod.vfs, rates.rates, was, strict=True) if before < (one.min_tx_rate or 0)
         ]
-        self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, _STALE_S)]
+        self._world.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, STALE_S)]
 
     def reserved(self, pod: PodState) -> tuple[int, ...]:
         """Return what each VF of a pod reserves, by what the API says of it and of its node.
@@ -78,7 +72,7 @@ class Rates:
         reserved = reserved_by(pod, rates, self._node(pod))
         at, before = self._before.get(pod.node, (float("-inf"), {}))
         rates_before, reserved_before = before.get(pod.uid, (None, ()))
-        if self._world.loop.time() - at > _STALE_S or rates is None or rates != rates_before:
+        if self._world.loop.time() - at > STALE_S or rates is None or rates != rates_before:
             return reserved
         return tuple(map(min, reserved, reserved_before))
 
@@ -87,7 +81,6 @@ class Rates:
 
     def check(self) -> None:
         """Raise AssertionError if a VF has more than is reserved for it."""
-        assert not self.broken, "; ".join(self.broken)
         if not self.is_on:
             return
         for pod in self._cluster.live():
@@ -105,7 +98,7 @@ class Rates:
         since, leader = self._world.promises.leaders[-1]
         return (
             leader == process
-            and since + _STALE_S < self._world.loop.time()
+            and since + STALE_S < self._world.loop.time()
             and process not in self._world.promises.paused
         )
 
@@ -120,14 +113,9 @@ class Rates:
 
     def publish(self, name: str) -> None:
         """Let a node's advertiser say what is in force, by what lies on its disk."""
-        if self._agents[name].hardware.rates:
-            self._say_in_force(name)
-
-    def _say_in_force(self, name: str) -> None:
-        if name in self._cluster.nodes():
+        if self._agents[name].hardware.rates and name in self._cluster.nodes():
             text = dump_rates_in_force(RatesInForce(self._agents[name].in_force()))
-            annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
-            self._cluster.patch_node(name, annotations)
+            self._cluster.patch_node(name, {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}})
 
     def go_forward(self, name: str) -> bool:
         """Let a node have programs that change rates; return whether it says so.
@@ -139,8 +127,8 @@ class Rates:
         agent.apply_rates({})
         if agent.rates.keys() - agent.in_force().keys():
             return False
-        self._say_in_force(name)
         agent.hardware.rates = True
+        self.publish(name)
         self._world.tell(name)
         return True
 
@@ -166,15 +154,14 @@ class Rates:
         """Yield what is not yet as it must be in the end."""
         nodes = self._cluster.nodes() if self.is_on else {}
         for pod in self._cluster.live():
-            if pod.is_ours and pod.claim is not None and pod.vfs and not pod.is_going and pod.node in nodes:
-                yield from (f"{pod.name} of {pod.node}: {why}" for why in filter(None, (self._open(pod),)))
+            if pod.is_ours and pod.vfs and not pod.is_going and pod.node in nodes and (why := self._open(pod)):
+                yield f"{pod.name} of {pod.node}: {why}"
 
     def _open(self, pod: PodState) -> str:
         wanted, condition = _wanted(pod), pod.condition("MooringRates").get("reason", "")
         rates = allocated(pod)
-        given = [(one.min_tx_rate, one.max_tx_rate) for one in (rates.rates if rates else [])] or [
-            (vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in pod.vfs
-        ]
+        settings = rates.rates if rates else [vf.settings for vf in pod.vfs]
+        given = [(one.min_tx_rate, one.max_tx_rate) for one in settings]
         if wanted is None:
             return "" if condition == "Refused" else f"a change that is none of rates is {condition or 'not told'}"
         if wanted == given:
@@ -188,23 +175,13 @@ class Rates:
     def _fits(self, pod: PodState, wanted: Sequence[int]) -> bool:
         """Return whether the rates fit beside those of the others, independently of the scheduler."""
         inventory = self._agents[pod.node].hardware.inventory()
-        own = dict(
-            zip(
-                [vf.pci for vf in pod.vfs],
-                zip(wanted, reserved_by(pod, allocated(pod), self._node(pod)), strict=True),
-                strict=True,
-            )
-        )
-        for pf in {inventory.pf(vf.pf) for vf in pod.vfs}:
-            if pf is None:
-                return False
-            cable = on_cable(inventory, pf)
-            mine = [own[vf.pci] for vf in pod.vfs if vf.pf in {one.name for one in cable}]
-            raised = any(want > now for vf in pod.vfs if vf.pf == pf.name for want, now in [own[vf.pci]])
-            held = sum(self._world.promises.reserved_on(pod.node, one.name) for one in cable)
-            more = sum(max(want - now, 0) for want, now in mine)
-            offer = min((one.offer_mbps for one in cable), default=0)
-            if raised and (held + more > offer or not pf.up):
+        reserved = reserved_by(pod, allocated(pod), self._node(pod))
+        more = [(vf.pf, max(want - now, 0)) for vf, want, now in zip(pod.vfs, wanted, reserved, strict=True)]
+        for pf in inventory.pfs:
+            cable = {one.name: one.offer_mbps for one in cable_of(inventory, pf)}
+            held = sum(self._world.promises.reserved_on(pod.node, name) for name in cable)
+            together = held + sum(mbps for name, mbps in more if name in cable)
+            if any(mbps for name, mbps in more if name == pf.name) and (together > min(cable.values()) or not pf.up):
                 return False
         return True
 
@@ -238,23 +215,18 @@ class RateEdits(Actors):
     def weights(self) -> Mapping[Action, int]:
         return {
             self._create: 80,
-            self._edit: 240,
-            self._edit_otherwise: 10,
-            self._delete: 20,
-            self._force_delete: 5,
+            self._on_pod(_runs_with_vfs, self._edit): 240,
+            self._on_pod(_runs_with_vfs, self._edit_otherwise): 10,
+            **self._deletions(20, by_force=5),
             self._sync_node: 160,
             self._apply: 160,
-            self._publish: 160,
+            lambda: self._world.rates.publish(self._node()): 160,
             self._refuse: 10,
             self._change_hardware: 10,
-            self._reboot: 4,
+            lambda: self._reboot(self._agent()): 4,
             self._go_back: 20,
             self._go_forward: 20,
-            self._kill: 4,
-            self._stop: 2,
-            self._freeze: 2,
-            self._thaw: 20,
-            self._cut_off: 6,
+            **self._outages(kill=4, stop=2, freeze=2, thaw=20, cut_off=6),
             self._world.api.cut_watches: 10,
         }
 
@@ -264,20 +236,16 @@ class RateEdits(Actors):
             spec = {"priorityClassName": self._source.choice(CLASSES)} if self._source.random() < 0.1 else {}
             self._cluster.create_pod(json.dumps(rates), spec=spec)
 
-    def _edit(self) -> None:
-        if pod := self._pod(lambda one: bool(one.vfs) and one.is_live):
-            rates = [self._rates() for _ in pod.vfs]
-            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: json.dumps(rates)}}})
-            self._world.promises.edited[pod.uid] = self._world.loop.time()
+    def _edit(self, pod: PodState) -> None:
+        rates = [{"min_tx_rate": self._source.choice(_RATES)} | self._max_rate() for _ in pod.vfs]
+        self._request(pod, json.dumps(rates))
 
-    def _rates(self) -> dict[str, int]:
-        low = self._source.choice(_RATES)
-        return {"min_tx_rate": low} | ({"max_tx_rate": 95_000} if self._source.random() < 0.3 else {})
+    def _max_rate(self) -> dict[str, int]:
+        return {"max_tx_rate": 95_000} if self._source.random() < 0.3 else {}
 
-    def _edit_otherwise(self) -> None:
-        if pod := self._pod(lambda one: bool(one.vfs) and one.is_live):
-            text = self._source.choice(("[", "[{},{},{},{}]", json.dumps([{"vlan": 5}] * len(pod.vfs))))
-            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: text}}})
+    def _edit_otherwise(self, pod: PodState) -> None:
+        text = self._source.choice(("[", "[{},{},{},{}]", json.dumps([{"vlan": 5}] * len(pod.vfs))))
+        self._cluster.annotate(pod, names.REQUEST, text)
 
     def _go_back(self) -> None:
         """Let an advertiser go back to a version that knows no changed rates, where a pod has lowered its own."""
@@ -293,13 +261,13 @@ class RateEdits(Actors):
 
         A boot makes all sandboxes again, with the assignment's rates. Later the node has programs that change rates.
         """
-        late = [name for name, since in self._went_back.items() if since + _STALE_S < self._world.loop.time()]
+        late = [name for name, since in self._went_back.items() if since + STALE_S < self._world.loop.time()]
         for name in sorted(late)[:1]:
             agent = self._world.agents[name]
             if name not in self._older:
                 self._older.add(name)
                 agent.knows_rates = False
-                self._reboot(name)
+                self._reboot(agent)
                 agent.sync()
             elif self._world.rates.go_forward(name):
                 self._older.remove(name)
@@ -307,18 +275,15 @@ class RateEdits(Actors):
 
     def _apply(self) -> None:
         """Let a node read its pods and put in force what it reads; it may be killed after any step."""
-        agent = self._world.agents[self._node()]
-        if not agent.hardware.rates:
-            return
-        pods = {pod.uid: rates for pod in self._cluster.live() if pod.node == agent.name and (rates := allocated(pod))}
-        agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
-
-    def _publish(self) -> None:
-        self._world.rates.publish(self._node())
+        agent = self._agent()
+        if agent.hardware.rates:
+            live = [pod for pod in self._cluster.live() if pod.node == agent.name]
+            pods = {pod.uid: rates for pod in live if (rates := allocated(pod))}
+            agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
 
     def _refuse(self) -> None:
         """Let a NIC refuse to raise any rate, or none."""
-        agent = self._world.agents[self._node()]
+        agent = self._agent()
         agent.refuses_rates = not agent.refuses_rates
 
     def _change_hardware(self) -> None:
@@ -330,11 +295,14 @@ class RateEdits(Actors):
             hardware.offer_mbps[index] = self._source.choice((50_000, OFFER_MBPS, OFFER_MBPS))
         self._world.tell(name)
 
-    def _reboot(self, name: str | None = None) -> None:
+    def _reboot(self, agent: NodeAgent) -> None:
         """Let a node lose all that a boot does not survive; the kubelet makes the sandboxes of its pods again."""
-        agent = self._world.agents[name or self._node()]
         agent.reboot(f"{agent.hardware.boot}+")
         self._world.tell(agent.name)
         for pod in self._cluster.live():
             if pod.node == agent.name and pod.phase == "Running":
                 self._cluster.patch_pod(pod.name, {"status": {"phase": "Pending"}}, "/status")
+
+
+def _runs_with_vfs(pod: PodState) -> bool:
+    return bool(pod.vfs) and pod.is_live

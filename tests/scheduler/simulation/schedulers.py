@@ -1,12 +1,14 @@
 """A simulated scheduler process: the program itself, from its `_run` down, with a recorder in the machine."""
 
+from __future__ import annotations
+
 import asyncio
 import contextvars
 import traceback
-from collections.abc import Callable, Set
+from collections.abc import Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
@@ -21,7 +23,10 @@ from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.server.leader import LeadershipLoss
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation import fake_units
-from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
+from tests.scheduler.simulation.clock import PROCESS
+
+if TYPE_CHECKING:
+    from tests.scheduler.simulation.world import World
 
 # Times that are over in many runs.
 _GROUP_OPTIONS = GroupOptions(hold_s=20.0, end_half_s=60.0)
@@ -45,38 +50,31 @@ def ordered(uid: str) -> str:
 class _Recorded(Machine):
     """A machine whose decisions are recorded."""
 
-    scheduler: "Scheduler"
+    scheduler: Scheduler
     # Waiting Binds that were recorded.
     known: set[int]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
-        going = frozenset(self.state.removals)
+        going, scheduler = frozenset(self.state.removals), self.scheduler
         instructions = super().step(now, record_phase)
-        placed = [
-            one if isinstance(one, Bind) else one.decision
-            for one in instructions or ()
-            if isinstance(one, Bind | PreBind)
-        ]
+        made = instructions or ()
+        placed = [one if isinstance(one, Bind) else one.decision for one in made if isinstance(one, Bind | PreBind)]
         batches = self.binding_cycle._batches.values()
         waiting = {id(bind): bind for batch in batches for bind in batch.binds.values()}
         held = [bind for key, bind in waiting.items() if key not in self.known]
         self.known = set(waiting)
-        for bind in held:
-            self.scheduler.record(bind)
+        scheduler.record(*held)
         decided = {bind.pod_info.uid: bind for bind in (*placed, *held)}
-        self.scheduler.tell_batch(self, list(decided.values()), self.scheduler.loop.time())
-        for bind in placed:
-            self.scheduler.record(bind)
-        for one in instructions or ():
+        scheduler.world.jobs.decide(self, list(decided.values()))
+        scheduler.record(*placed)
+        for one in made:
             if isinstance(one, DeleteVictims):
-                self.scheduler.record_order(self, one, going)
+                scheduler.record_order(self, one, going)
         return instructions
 
     def tick(self, now: float) -> list[Instruction]:
         instructions = super().tick(now)
-        for one in instructions:
-            if isinstance(one, Bind):
-                self.scheduler.record(one)
+        self.scheduler.record(*(one for one in instructions if isinstance(one, Bind)))
         return instructions
 
 
@@ -101,17 +99,10 @@ class RecordedExtenderPods(ExtenderPods):
 
 @dataclass
 class Scheduler:
-    """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid.
+    """One process, from its start to its end; its world sees each decision when it is made."""
 
-    ``tell_batch`` is called with all Binds that one step has decided, ``tell_order`` with victims that must go and the
-    pods that had to go before.
-    """
-
-    loop: VirtualLoop
     name: str
-    tell: Callable[[str, Decision], None]
-    tell_batch: Callable[[Machine, list[Bind], float], None]
-    tell_order: Callable[[Machine, DeleteVictims, Set[str]], None]
+    world: World
     machine: Machine | None = None
     failure: str = ""
     # The Bind that was recorded last, by uid: one that waits for volumes, a group's others too, comes a second time.
@@ -121,11 +112,11 @@ class Scheduler:
         context = contextvars.copy_context()
         context.run(PROCESS.set, self.name)
         context.run(_RUNNING.set, self)
-        self.task = self.loop.create_task(self._main(), context=context)
+        self.task = self.world.loop.create_task(self._main(), context=context)
         self.task.add_done_callback(self._finish, context=contextvars.copy_context())
 
-    def _finish(self, task: "asyncio.Task[None]") -> None:
-        self.loop.cancel(self.name)
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self.world.loop.cancel(self.name)
         failed = None if task.cancelled() else task.exception()
         if isinstance(failed, BaseExceptionGroup):
             failed = failed.split(LeadershipLoss)[1]
@@ -134,19 +125,22 @@ class Scheduler:
     async def _main(self) -> None:
         await _run(Config(metrics_addr="", extender_addr=":8888"), Access("http://10.0.0.1:6443"))
 
-    def record(self, decision: Bind) -> None:
-        """Tell a decision when it is made: what the node offers later does not count."""
-        uid = decision.pod_info.uid
-        if self.recorded.get(uid) is decision:
-            return
-        self.recorded[uid] = decision
-        self.tell(uid, Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time()))
+    def record(self, *decisions: Bind) -> None:
+        """Show decisions when they are made: what the node offers later does not count."""
+        for one in decisions:
+            uid, is_new = one.pod_info.uid, self.recorded.get(one.pod_info.uid) is not one
+            self.recorded[uid] = one
+            if is_new:
+                self._decide(uid, one.assigned.node, dict(one.annotations))
 
     def record_order(self, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
-        self.tell_order(machine, order, going)
+        self.world.preempt(self.name, machine, order, going)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
-            self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))
+            self._decide(ordered(assigned.uid), order.node, ranks)
+
+    def _decide(self, uid: str, node: str, annotations: dict[str, str]) -> None:
+        self.world.decided(uid, Decision(self.name, node, annotations, self.world.loop.time()))
 
 
 _RUNNING: ContextVar[Scheduler] = ContextVar("running")

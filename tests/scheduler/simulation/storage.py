@@ -1,10 +1,9 @@
 """The storage of the simulated cluster: claims of users, and a random volume controller and provisioner."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
-from tests.scheduler.simulation.api import MERGE, Api, Json
+from tests.scheduler.simulation.api import MERGE, Api, ApiObject, Json
 from tests.scheduler.simulation.cluster import PodState
 
 HOST = "kubernetes.io/hostname"
@@ -16,31 +15,16 @@ _CLASS = "late"
 ANYWHERE = "anywhere-"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimState:
+class ClaimState(ApiObject):
     """A claim at one version."""
-
-    document: Json
-
-    @property
-    def name(self) -> str:
-        return str(self.document["metadata"]["name"])
-
-    @property
-    def created(self) -> str:
-        return str(self.document["metadata"]["creationTimestamp"])
 
     @property
     def selected(self) -> str:
-        return str((self.document["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
+        return self.annotations.get(SELECTED_NODE, "")
 
     @property
     def volume(self) -> str:
         return str(self.document["spec"].get("volumeName") or "")
-
-    @property
-    def is_going(self) -> bool:
-        return "deletionTimestamp" in self.document["metadata"]
 
 
 class Storage:
@@ -94,7 +78,7 @@ class Storage:
         for volume in self._api.objects("", "persistentvolumes").values():
             reference = volume["spec"].get("claimRef") or {}
             claim = claims.get(reference.get("name", ""))
-            if claim is None or claim.volume or reference.get("uid") != claim.document["metadata"]["uid"]:
+            if claim is None or claim.volume or reference.get("uid") != claim.uid:
                 continue
             self._bind(claim.name, volume["metadata"]["name"])
 

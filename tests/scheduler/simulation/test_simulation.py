@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,7 @@ from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import Promise
 from scheduler.state.groups.backfill import Backfill
 from tests.scheduler.simulation.actions import Actions
+from tests.scheduler.simulation.actors import Actors
 from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.rates import RateEdits
@@ -30,80 +32,56 @@ from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
 from tests.support.seeds import Part
 
-STEPS = 1000
+Story = Callable[[World], Awaitable[None]]
 # In some runs so many pods are deleted that few are bound: 10 in that of seed 77.
 FEWEST = 5
 # These runs meet together every case, several times.
 SEEDS_OF_ALL_CASES = (0, 2, 4, 6)
 # In these runs leaders are killed amid the preemption of whole groups.
-DISRUPTED_STEPS, DISRUPTED_SEEDS = 250, (200, 208, 292)
-# In these runs the rates of running pods change all the time.
-RATES_STEPS, RATES_SEEDS = 600, (2, 3, 28, 58)
-# In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
+DISRUPTED_SEEDS = (200, 208, 292)
+RATES_SEEDS = (2, 3, 28, 58)
+# In these runs the first group has a promised start, and in the first room is kept for spares.
 BACKFILL_SEEDS = (1, 5, 503)
 BACKFILL = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
-# In these runs the schedulers' machines show a wrong UNIX time.
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
-# By the name of a life.
-LONG_SEEDS = {
-    "_live": range(8, 240),
-    "_disrupted_life": range(200, 300, 2),
-    "_disrupted_promised_life": range(201, 300, 2),
-    "_edited_life": range(300, 400),
-}
 # The first ones, and those that found a bug once.
 ORDINARY_SEEDS = (*range(8), 13, 17, 26, 76, 77, 143, 1006, 900059, 910089, 910138, 920129)
-Life = Callable[[World], Awaitable[None]]
 
 
-async def _live(world: World) -> None:
-    await Actions(world).live(STEPS)
-    await world.settle()
+@dataclass(frozen=True)
+class Life:
+    """So many random actions of some actors, and then the end of all faults; leaders and nodes are lost in all runs.
+
+    Where pods declare run times they exceed them, or do not reach them. ``cuts``: leaders are killed amid preemption.
+    """
+
+    actors: type[Actors] = Actions
+    steps: int = 1000
+    declares_runs: bool = False
+    cuts: bool = False
+
+    async def __call__(self, world: World) -> None:
+        world.cluster.declares_runs = self.declares_runs
+        world.disruptions.cuts = random.Random(world.source.random()) if self.cuts else None
+        await self.actors(world).live(self.steps)
+        await world.settle()
 
 
-async def _promised_life(world: World) -> None:
-    """Pods declare run times, which they exceed or do not reach; leaders and nodes are lost as in all runs."""
-    world.cluster.declares_runs = True
-    await _live(world)
-
-
-async def _life_by_wrong_clocks(world: World) -> None:
-    """NTP or an administrator sets the clocks of the schedulers' machines back and forward by an hour."""
-    for _ in range(CLOCK_CHANGES):
-        _set_clocks(world, world.source.choice((-3600.0, 0.0, 3600.0)))
-        await Actions(world).live(CLOCK_STEPS // CLOCK_CHANGES)
-    _set_clocks(world, -7200.0)
-    await world.settle()
-
-
-def _set_clocks(world: World, error_s: float) -> None:
-    for scheduler in world.slots.values():
-        world.loop.wall_errors_s[scheduler.name] = error_s
-
-
-async def _disrupted_life(world: World) -> None:
-    """Groups that go as a whole, pods that they have to go for, and leaders killed amid that."""
-    world.disruptions.cuts = random.Random(world.source.random())
-    await Rivals(world).live(DISRUPTED_STEPS)
-    await world.settle()
-
-
-async def _disrupted_promised_life(world: World) -> None:
-    world.cluster.declares_runs = True
-    await _disrupted_life(world)
-
-
-async def _edited_life(world: World) -> None:
-    """Rates of running pods that change all the time."""
-    await RateEdits(world).live(RATES_STEPS)
-    await world.settle()
+LIFE, EDITED = Life(), Life(RateEdits, 600)
+DISRUPTED = Life(Rivals, 250, cuts=True)
+LONG_SEEDS = {
+    "live": (LIFE, range(8, 240)),
+    "disrupted": (DISRUPTED, range(200, 300, 2)),
+    "disrupted promised": (replace(DISRUPTED, declares_runs=True), range(201, 300, 2)),
+    "edited": (EDITED, range(300, 400)),
+}
 
 
 def _run(seed: int, life: Life) -> World:
     with pytest.MonkeyPatch.context() as patch:
-        if life in (_promised_life, _disrupted_promised_life):
+        if life.declares_runs:
             patch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", BACKFILL)
-        if life in (_disrupted_life, _disrupted_promised_life):
+        if life.cuts:
             # One write after another, so that each moment between two of them is met.
             patch.setattr("scheduler.server.evict._PARALLELISM", 1)
         try:
@@ -115,9 +93,9 @@ def _run(seed: int, life: Life) -> World:
 @cache
 def _met(seed: int) -> Counter[str]:
     """Return how often a run met what it is for."""
-    world = _run(seed, _live)
-    ours = Counter({"binds": world.promises.binds, "victims": world.promises.preempted}) + world.jobs.met
-    return ours + Counter({f"kube-scheduler: {what}": n for what, n in world.kube_scheduler.met.items()})
+    world = _run(seed, LIFE)
+    theirs = Counter({f"kube-scheduler: {what}": n for what, n in world.kube_scheduler.met.items()})
+    return world.promises.met + world.jobs.met + theirs
 
 
 @pytest.mark.parametrize("seed", ORDINARY_SEEDS)
@@ -145,21 +123,35 @@ def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatc
         return promises[-1]
 
     monkeypatch.setattr(Backfill, "_new_promise", note)
-    world = _run(seed, _promised_life)
-    assert world.promises.binds > FEWEST
+    world = _run(seed, replace(LIFE, declares_runs=True))
+    assert world.promises.met["binds"] > FEWEST
     assert promises
     assert world.reserved_rooms.most_spares or seed != BACKFILL_SEEDS[0]
 
 
 @pytest.mark.parametrize("seed", CLOCK_SEEDS)
 def test_guarantees_hold_whatever_the_wall_clock_shows(seed: int) -> None:
-    """No pod waits because time seems to have gone back, and none is evicted because it seems to have passed."""
-    assert _run(seed, _life_by_wrong_clocks).promises.binds > FEWEST
+    """No pod waits because time seems to have gone back, and none is evicted because it seems to have passed.
+
+    NTP or an administrator sets the clocks of the schedulers' machines back and forward by an hour.
+    """
+
+    def set_clocks(world: World, error_s: float) -> None:
+        world.loop.wall_errors_s |= {one.name: error_s for one in world.slots.values()}
+
+    async def story(world: World) -> None:
+        for _ in range(CLOCK_CHANGES):
+            set_clocks(world, world.source.choice((-3600.0, 0.0, 3600.0)))
+            await Actions(world).live(CLOCK_STEPS // CLOCK_CHANGES)
+        set_clocks(world, -7200.0)
+        await world.settle()
+
+    assert simulate(seed, story).promises.met["binds"] > FEWEST
 
 
 def test_what_a_leader_that_is_killed_leaves_of_a_whole_group_goes() -> None:
     """Between marks and deletions, and between two deletions; no group that has enough members loses one."""
-    met = sum((_run(seed, _disrupted_life).disruptions.met for seed in DISRUPTED_SEEDS), Counter[str]())
+    met = sum((_run(seed, DISRUPTED).disruptions.met for seed in DISRUPTED_SEEDS), Counter[str]())
     assert met["before deletions"] > 1
     assert met["between deletions"] > 3
     assert met["evicted"] > 1
@@ -169,22 +161,21 @@ def test_a_vf_never_has_more_than_is_reserved_while_its_pods_rates_change() -> N
     """Leaders killed, frozen, cut off, writes lost and late; nodes late, killed amid an edit or of an earlier version,
     and NICs that refuse.
     """
-    met = sum((_run(seed, _edited_life).rates.met for seed in RATES_SEEDS), Counter[str]())
+    met = sum((_run(seed, EDITED).rates.met for seed in RATES_SEEDS), Counter[str]())
     assert met["written"] > 60
     assert met["Deferred"] > 3
     assert met["Infeasible"] > 1
     assert met["went back"] > 1
 
 
-@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in LONG_SEEDS for seed in LONG_SEEDS[name]])
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, (_, seeds) in LONG_SEEDS.items() for seed in seeds])
 def test_guarantees_hold_for_many_more_seeds(name: str, seed: int, request: pytest.FixtureRequest) -> None:
     """Run with --long; each seed has its own time limit and its own name."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
-    life: Life = globals()[name]
-    world = _run(seed, life)
-    assert world.promises.binds > FEWEST or life is not _live
-    assert world.rates.met["written"] > 0 or life is not _edited_life
+    world = _run(seed, LONG_SEEDS[name][0])
+    assert world.promises.met["binds"] > FEWEST or name != "live"
+    assert world.rates.met["written"] > 0 or name != "edited"
 
 
 def short_stories() -> list[str]:
@@ -248,12 +239,12 @@ async def _job_life(world: World) -> None:
     await world.settle()
 
 
-def _moments(life: Life) -> int:
+def _moments(life: Story) -> int:
     """Return at how many moments of a life a request arrives, or is carried out."""
-    moments = []
+    moments = list[str]()
 
     async def story(world: World) -> None:
-        world.api.witness = lambda *request: moments.append(request)
+        world.api.witness = moments.append
         await life(world)
 
     simulate(1, story)
@@ -261,7 +252,7 @@ def _moments(life: Life) -> int:
 
 
 @pytest.mark.parametrize(("life", "fewest"), [(_small_life, 4), (_job_life, 6)], ids=["pods", "groups"])
-def test_a_scheduler_may_be_killed_at_any_moment(life: Life, fewest: int, part: Part) -> None:
+def test_a_scheduler_may_be_killed_at_any_moment(life: Story, fewest: int, part: Part) -> None:
     """At each request: nothing is given twice, all is bound, and no half of a group stays."""
 
     async def story(world: World) -> None:

@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Set
+from collections.abc import Awaitable, Callable, Container, Iterator, MutableMapping, Set
 from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Self
 import pytest
 import structlog
 
+from devcluster.apiserver.call import Call
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import Api, Json
@@ -25,12 +26,11 @@ from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.disruption import Disruptions
 from tests.scheduler.simulation.faults import Faults
-from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.jobs import Jobs
 from tests.scheduler.simulation.kube_scheduler import KubeScheduler
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.network import CLIENT, Network, accepting
-from tests.scheduler.simulation.oracle import placeable
+from tests.scheduler.simulation.oracle import placement
 from tests.scheduler.simulation.promises import Promises
 from tests.scheduler.simulation.rates import Rates
 from tests.scheduler.simulation.reserved_room import ReservedRooms, nodes_of_spares
@@ -61,16 +61,15 @@ class World:
         loop.connect, loop.listen = self.network.connect, self.network.listen
         self.cluster = Cluster(self.api)
         self.agents: dict[str, NodeAgent] = {}
+        # What was wrong; the programs' errors too.
+        self.broken = list[str]()
         self.storage = Storage(self.api)
-        self.jobs = Jobs(self.api, self.cluster, self.storage)
-        self.promises = Promises(loop, self.cluster, self.agents, self.storage, self.jobs)
-        self.rates = Rates(self)
-        self.promises.reserved = self.rates.reserved
-        self.reserved_rooms = ReservedRooms()
-        self.disruptions = Disruptions(loop, self.cluster, self.jobs, self.network.bury)
+        self.jobs = Jobs(self.api, self.cluster, self.storage, self.broken)
+        self.promises, self.rates, self.reserved_rooms = Promises(self), Rates(self), ReservedRooms()
+        self.disruptions = Disruptions(loop, self.cluster, self.jobs, self.network.bury, self.broken)
         self.api.carried_out = self._see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
-        self.kube_scheduler = KubeScheduler(loop, self.cluster, self.promises, random.Random(seed + 4))
+        self.kube_scheduler = KubeScheduler(loop, self.cluster, self.broken, random.Random(seed + 4))
         self.slots: dict[str, Scheduler] = {}
         self._starts = 0
         self._restart_at: dict[str, float] = {}
@@ -88,32 +87,41 @@ class World:
         if name in self.cluster.nodes():
             self.cluster.put_node(name, self.agents[name].hardware, ready=ready, kernel_boot=kernel_boot)
 
-    def _see(self, request: Request) -> None:
-        self.promises.see(request)
-        self.disruptions.see(request)
-        self.rates.see(request)
+    def _see(self, process: str, call: Call) -> None:
+        """Show a write of a scheduler, which the API server has carried out, to those who check such writes."""
+        match call.target.plural, call.target.subresource or call.method:
+            case "leases", _:
+                self.promises.see_lease(process, call.parsed())
+            case "pods", "binding":
+                self.promises.see_binding(process, call.given())
+            case "pods", "eviction":
+                self.disruptions.see_eviction(call.parsed()["deleteOptions"]["preconditions"]["uid"])
+            case "pods", "status":
+                self.disruptions.see_status(process, call.parsed())
+                self.rates.see_status(process, call.parsed())
+            case _, "DELETE":
+                uid = call.parsed()["preconditions"]["uid"]
+                self.promises.see_deletion(process, uid)
+                self.disruptions.see_deletion(process, uid)
 
     def start(self, slot: str) -> None:
         self._starts += 1
-        name = f"{slot}{self._starts}"
+        self.slots[slot] = Scheduler(f"{slot}{self._starts}", self)
+        self.slots[slot].start()
 
-        def preempt(machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
-            self.jobs.preempt(machine, order, going)
-            self.disruptions.order(name, machine, order)
-
-        decide: Callable[[str, Decision], None] = lambda uid, made: self.decided(uid, made)  # noqa: E731
-        scheduler = Scheduler(self.loop, name, decide, self.jobs.decide, preempt)
-        self.slots[slot] = scheduler
-        scheduler.start()
+    def preempt(self, process: str, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
+        """Check a decision that victims go; ``going`` had to go before."""
+        self.jobs.preempt(machine, order, going)
+        self.disruptions.order(process, machine, order)
 
     def kill_at(self, count: int) -> None:
         """Kill a scheduler at its ``count``-th request, all together: when it arrives, or when it is carried out."""
         left = iter(range(count))
 
-        def witness(request: Request, _: str) -> None:
-            if request.process and next(left, None) is None:
-                self.api.witness = lambda *_: None
-                self.network.bury(request.process)
+        def witness(process: str) -> None:
+            if next(left, None) is None:
+                self.api.witness = lambda _: None
+                self.network.bury(process)
 
         self.api.witness = witness
 
@@ -138,6 +146,8 @@ class World:
                     self.start(slot)
 
     def check(self) -> None:
+        """Raise AssertionError if a guarantee is violated."""
+        assert not self.broken, "; ".join(self.broken)
         self.promises.check()
         self.disruptions.check()
         self.rates.check()
@@ -162,8 +172,7 @@ class World:
         until = self.loop.time() + within
         while (late := self.unsettled()) and self.loop.time() < until:
             for agent in self.agents.values():
-                if agent.name in self.cluster.nodes():
-                    agent.sync()
+                agent.sync()
             self.storage.work(self.cluster.nodes())
             self.rates.work()
             await asyncio.sleep(1.0)
@@ -174,41 +183,34 @@ class World:
     def unsettled(self) -> list[str]:
         """Return what is not yet as it must be in the end."""
         nodes, live = self.cluster.nodes(), list(self.cluster.live())
-        machines = (one.machine for one in self.slots.values() if one.name == self.promises.leader)
-        spare_nodes = {node for one in machines if one is not None for node in nodes_of_spares(one)}
+        machines = {one.name: one.machine for one in self.slots.values() if one.machine is not None}
+        leading = machines.get(self.promises.leader)
+        spare_nodes = nodes_of_spares(leading) if leading is not None else set()
         kept = self.jobs.kept() | spare_nodes
-        free = {name: node for name, node in nodes.items() if name not in kept}
-        late = []
+        late = [f"{pod.name} is being deleted" for pod in self.cluster.pods() if pod.is_going and pod.node in nodes]
         for pod in self.cluster.pods():
-            if pod.is_going:
-                late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
-            elif not pod.node and not pod.is_gated and self.jobs.of(pod.uid) is None:
-                if fitting := placeable(pod, self._allowed(pod, free), live):
-                    late.append(f"{pod.name} fits on {fitting} and waits: {pod.message!r}")
-                elif not pod.message:
-                    late.append(f"{pod.name} waits and was not told why")
+            is_single = pod.is_waiting and self.jobs.of(pod.uid) is None
+            if is_single and (fitting := placement(pod, 1, self._free(pod, nodes, kept), live)):
+                late.append(f"{pod.name} fits on {fitting} and waits: {pod.message!r}")
+            elif pod.is_waiting and not pod.message:
+                late.append(f"{pod.name} waits and was not told why")
         late += self.jobs.unsettled(nodes, live, spare_nodes)
         late += self.disruptions.left()
         late += self.rates.unsettled()
-        return [*late, *self.unreported_disputes(set(nodes)), *self._kept()]
+        late += self.unreported_disputes(nodes)
+        # What is reserved for pods that are on no node.
+        uids = {pod.uid for pod in live}
+        for name, one in machines.items():
+            lost = [assigned for assigned in one.cache.assigned_pods() if assigned.uid not in uids]
+            late += [f"{name} keeps what is {assigned.pod}'s" for assigned in lost]
+        return late
 
-    def _kept(self) -> Iterator[str]:
-        """Yield what is reserved for pods that are on no node."""
-        live = {pod.uid for pod in self.cluster.live()}
-        for scheduler in self.slots.values():
-            assigned_pods = scheduler.machine.cache.assigned_pods() if scheduler.machine is not None else ()
-            yield from (
-                f"{scheduler.name} keeps what is {assigned.pod}'s"
-                for assigned in assigned_pods
-                if assigned.uid not in live
-            )
-
-    def _allowed(self, pod: PodState, nodes: dict[str, Json]) -> dict[str, Json]:
-        """Return the nodes where a pod's claims let it go."""
+    def _free(self, pod: PodState, nodes: dict[str, Json], kept: Set[str]) -> dict[str, Json]:
+        """Return the nodes where a pod's claims let it go, without those where room may be kept."""
         places = self.storage.places(pod)
-        return nodes if places is None else {name: node for name, node in nodes.items() if name in places}
+        return {name: nodes[name] for name in nodes if name not in kept and (places is None or name in places)}
 
-    def unreported_disputes(self, nodes: set[str]) -> Iterator[str]:
+    def unreported_disputes(self, nodes: Container[str]) -> Iterator[str]:
         disputes = self.promises.disputes()
         said = [one["message"] for one in self.cluster.events("DisputedVf", "DisputedUnit")] if disputes else []
         for (node, unit), pods in disputes.items():
@@ -276,33 +278,32 @@ async def _finish() -> None:
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def _listening(broken: list[str]) -> Iterator[None]:
     """Collect what the programs log as errors, and drop the rest: there must be none."""
-    known, heard = structlog.get_config(), []
+    known = structlog.get_config()
 
     def hear(logger: object, name: str, event: MutableMapping[str, object]) -> str:
-        if event["event"] == _UNGUARDED:
-            raise structlog.DropEvent
-        heard.append(f"{event.pop('event')}: {sys.exc_info()[1]!r} {event}")
+        if event["event"] != _UNGUARDED:
+            broken.append(f"{event.pop('event')}: {sys.exc_info()[1]!r} {event}")
         raise structlog.DropEvent
 
     structlog.configure(processors=[hear], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
-        yield heard
+        yield
     finally:
         structlog.configure(**known)
 
 
 def simulate(seed: int, story: Callable[[World], Awaitable[None]]) -> World:
     """Run a story in a world of three nodes and two schedulers; raise AssertionError if a guarantee is violated."""
-    with virtual(seed) as loop, _listening() as heard:
+    with virtual(seed) as loop:
         world = World(loop, seed)
-        world.promises.broken = heard
         loop.set_exception_handler(
-            lambda _, context: heard.append(f"{context['message']} {context.get('exception')!r}")
+            lambda _, context: world.broken.append(f"{context['message']} {context.get('exception')!r}")
         )
-        world.add_nodes(*NODES)
-        loop.run_until_complete(_tell(world, story))
+        with _listening(world.broken):
+            world.add_nodes(*NODES)
+            loop.run_until_complete(_tell(world, story))
     return world
 
 
