@@ -105,6 +105,8 @@ def _short(text: str) -> str:
         return f"{namespace}:{has}+{more}>{most}({of.replace(', ', ',')})"
     if "is for namespaces team-a" in text:
         return "others"
+    if "3 of at least 4 members exist" in text:
+        return "few"
     return "never" if "Preemption is not helpful" in text else text
 
 
@@ -136,9 +138,9 @@ STORIES = {
     # The scheduler writes its own, and counts none before the pod has a node.
     "an assignment that a pod brings with it gives it nothing": """
         offer n1 4 a | place team-a/a > a=rail0 | forge team-b/b a > b=others""",
-    "a group is placed within its namespace's networks and shares": """
-        offer n1 4 only rest | offer n2 4 only rest
-        | group "min":4RAILS team-b/b0..3 > b0=rail1 b1=rail1 b2=rail1 b3=rail1
+    "a group is placed within its namespace's networks and shares, and one of that name elsewhere is another": """
+        offer n1 4 only rest | offer n2 4 only rest | group "min":4RAILS team-b/b0..3 team-c/c0..2
+        > b0=rail1 b1=rail1 b2=rail1 b3=rail1 c0=few c1=few c2=few
         | place team-b/more > more=team-b:2+1>2('rail1')""",
     "a group whose first rail is for others waits": """
         offer n1 4 only rest | offer n2 4 only rest | group "min":4,"rails":"index" team-b/b0..3
