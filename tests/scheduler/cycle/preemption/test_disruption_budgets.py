@@ -39,6 +39,7 @@ def test_a_budget_counts_for_the_pods_that_it_selects(selector: dict[str, Any]) 
     """Of its own namespace, whether by labels or by expressions; until it is removed."""
     budgets = Budgets()
     _put(budgets, "one", selector)
+    _put(budgets, "other", {"matchLabels": {"app": "c"}})
     pods = [_pod(1, app="a", tier="x"), _pod(2, app="b"), _pod(3, "other", app="a", tier="x")]
     assert [budgets.violations([pod], {}) for pod in pods] == [1, 0, 0]
     budgets.remove("ns", "one")

@@ -25,8 +25,9 @@ class _Cluster:
     def __init__(self, life: Life, random: Random) -> None:
         self.life, self.random = life, random
         self.min_of, self.disruption_of = dict[str, int](), dict[str, str]()
+        self._fill()
 
-    def fill(self) -> None:
+    def _fill(self) -> None:
         self.life.nodes(*(f"n{number}" for number in range(self.random.randint(4, 8))))
         for _ in range(12):
             for order in self._come(self.random.choice((0, 0, 3)), self.random.choice((1, 1, 2, 3, 4))):
@@ -75,9 +76,7 @@ class _Cluster:
 
 @pytest.fixture
 def cluster(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int) -> _Cluster:
-    cluster = _Cluster(Life(Machine("mooring", portion=1), make_node, make_pf, make_pod), Random(seed))
-    cluster.fill()
-    return cluster
+    return _Cluster(Life(Machine("mooring", portion=1), make_node, make_pf, make_pod), Random(seed))
 
 
 @pytest.mark.parametrize("seed", range(40))
