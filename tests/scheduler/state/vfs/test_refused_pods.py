@@ -67,12 +67,14 @@ def test_pods_of_another_controller_and_those_that_ran_avoid_nothing(life: Life)
     assert place(life, "d", "job-3").spec.node_name == ran.spec.node_name
 
 
-@pytest.mark.parametrize(("owner", "group"), [("", ""), ("job-1", TRAIN), ("", TRAIN)])
+@pytest.mark.parametrize(
+    ("owner", "next_owner", "group"), [("", "", ""), ("job-1", "job-1", TRAIN), ("", "job-1", TRAIN)]
+)
 def test_a_pod_without_a_controller_and_a_member_of_a_group_avoid_the_node_too(
-    owner: str, group: str, life: Life
+    owner: str, next_owner: str, group: str, life: Life
 ) -> None:
     first = rejected(life, "a", owner, group)
-    assert place(life, "b", owner, group).spec.node_name != first.spec.node_name
+    assert place(life, "b", next_owner, group).spec.node_name != first.spec.node_name
 
 
 def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
