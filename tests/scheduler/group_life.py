@@ -24,8 +24,6 @@ MakePod = Callable[..., Pod]
 HINT = (
     "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
 )
-
-
 TRAIN = '{"name":"train","min":3}'
 
 

@@ -222,7 +222,9 @@ class GroupStory:
 
     def decide(self, *pods: str) -> None:
         """Expect that exactly these get nodes, but do not write their Bindings yet."""
+        before = self._assigned()
         self._take_in(self.life.work(), pods)
+        assert pods or self._assigned() == before
 
     def last_step(self, *pods: str) -> None:
         """Let the decision end with one step, and exactly these be bound."""
@@ -248,12 +250,11 @@ class GroupStory:
 
     def steps(self, count: str) -> None:
         """Take steps of a decision that does not end with them, and has no effect until then."""
-        cache = self.life.machine.cache
-        assigned_pods = list(cache.assigned_pods())
+        before = self._assigned()
         for _ in range(int(count)):
             self.life.machine.tick(self.life.now)
             assert self.life.machine.step(self.life.now) == []
-        assert list(cache.assigned_pods()) == assigned_pods
+        assert self._assigned() == before
 
     def interrupt(self, pod: str) -> None:
         """Let a pod come and be bound while a decision about a group goes on."""
@@ -338,6 +339,9 @@ class GroupStory:
     def _kept(self) -> list[tuple[str, str]]:
         pods = self.life.machine.pending_pods.pending
         return [(pods[room.uid].pod.metadata.name if room.uid in pods else "", room.node) for room in self._rooms()]
+
+    def _assigned(self) -> set[str]:
+        return {pod.uid for pod in self.life.machine.cache.assigned_pods()}
 
     def _rooms(self) -> list[AssignedPod]:
         return [room for one in self.life.machine.reservations.all() for room in one.rooms.values()]

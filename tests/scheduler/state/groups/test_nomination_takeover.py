@@ -37,7 +37,8 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
             {HELD} | lose n2 | spec priority=10 | alone m0:n1 | {ALONE_KEPT} | {ALONE_KEPT} | {ALONE_KEPT} | nodes n1
             | later 15 | at_once m0""",
         "but not for ever if VFs do not come back": f"""
-            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | later {VF_PATIENCE_S + 1} | at_once | evicted on-n4""",
+            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | later {VF_PATIENCE_S + 1} | at_once | evicted on-n4
+            | kept m0:n2 m1:n4""",
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
         "for some members, until the decision": """
             spec priority=10 | fill n1 | nodes n2 | alone older | later 1 | of pair 2 | come m0:n2 m1 | steps 1
