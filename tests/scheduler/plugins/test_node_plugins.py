@@ -158,23 +158,19 @@ def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:59:30Z", "2026-01-01T00:00:00Z", "soon", None])
-def test_a_node_first_seen_not_ready_counts_from_then(since: str | None, life: Life) -> None:
-    """Whatever its condition says: another machine's clock wrote that."""
-    node = life.make_node(pfs=(life.make_pf(),), ready=False)
-    node.status.conditions = [Condition("Ready", "False", last_transition_time=since)]
-    facts, _ = read_node(node, None, 3600.0)
-    assert facts.inventory_fault(3660.0) is None
-    assert facts.inventory_fault(3660.1) == InventoryFault.NOT_READY
+def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(since: str | None, life: Life) -> None:
+    """The minute counts from when it is seen not to be Ready, again when it was Ready in between.
 
-
-def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(life: Life) -> None:
-    """The minute counts from when it is seen not to be Ready any more, again when it was Ready in between."""
+    Whatever its condition says: another machine's clock wrote that.
+    """
     ready, unready = life.make_node(pfs=(life.make_pf(),)), life.make_node(pfs=(life.make_pf(),), ready=False)
-    first, _ = read_node(unready, None, 100.0)
-    second, _ = read_node(unready, first, 130.0)
-    assert second.inventory_fault(160.0) is None
-    assert second.inventory_fault(160.5) is InventoryFault.NOT_READY
-    again, _ = read_node(ready, second, 170.0)
+    unready.status.conditions = [Condition("Ready", "False", last_transition_time=since)]
+    first, _ = read_node(unready, None, 3600.0)
+    second, _ = read_node(unready, first, 3630.0)
+    for facts in (first, second):
+        assert facts.inventory_fault(3660.0) is None
+        assert facts.inventory_fault(3660.1) is InventoryFault.NOT_READY
+    again, _ = read_node(ready, second, 3670.0)
     assert again.inventory_fault(9999.0) is None
 
 

@@ -1,7 +1,12 @@
-"""Plugins whose results are kept by a pod's shape read only fields in which pods of one shape are equal."""
+"""The registry of plugins holds what the cycle relies on.
 
+Plugins whose results are kept by a pod's shape read only fields in which pods of one shape are equal.
+"""
+
+import sys
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,13 +15,21 @@ import pytest
 
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity
+from scheduler import plugins
 from scheduler.constraints.kinds import Kinds
 from scheduler.kube.objects import RuntimeClass
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.gpus import gpu_kind
 from scheduler.placement.steps import Steps
-from scheduler.plugins.interface import ExtensionPoint
-from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES
+from scheduler.plugins.interface import (
+    ClusterFilterPlugin,
+    DryRunPlugin,
+    ExtensionPoint,
+    ScorePlugin,
+    UsageFilterPlugin,
+    UsageScorePlugin,
+)
+from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, PLUGINS, RESERVES, USAGE_FILTERS, USAGE_SCORES, Plugin
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import take_in
@@ -92,8 +105,8 @@ def _evaluate(pod_info: Any, machine: Machine) -> None:
         (USAGE_FILTERS, lambda usage: usage.judge(nodes.view(rows))),
         (USAGE_SCORES, lambda score: score(nodes.view(rows))),
     ]
-    for plugins, call in calls:
-        for plugin in plugins:
+    for points, call in calls:
+        for plugin in points:
             prepared: Any = plugin.pre_filter(pod_info, nodes)
             if prepared is not None:
                 call(prepared)
@@ -123,3 +136,33 @@ def test_pods_that_differ_in_such_a_field_have_different_shapes(path: str, make_
     plain, other = _read({}, make_pod), _read(CHANGES[path], make_pod)
     assert attrgetter(path)(plain) != attrgetter(path)(other)
     assert plain.shape != other.shape
+
+
+def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
+    """What a line leaves out would be code that looks done and is never asked."""
+    (folder,) = plugins.__path__
+    files = [path.relative_to(folder).with_suffix("") for path in Path(folder).rglob("[!_]*.py")]
+    modules = [sys.modules.get(".".join(("scheduler.plugins", *file.parts))) for file in files]
+    assert None not in modules
+    defined = [one for module in modules for one in vars(module).values() if isinstance(one, ExtensionPoint)]
+    registered = [point for plugin in PLUGINS for point in plugin.points]
+    assert [one for one in defined if not any(one is point for point in registered)] == []
+
+
+@pytest.mark.parametrize("name", ["FLTER", "dry_run", "__doc__"])
+def test_a_name_that_is_no_extension_point_is_an_error(name: str) -> None:
+    """Its author learns file and name; otherwise a plugin could be without a filter that looks done."""
+    message = rf"^scheduler\.plugins\.node_ports: {name} is (?s:.+), not an extension point$"
+    with pytest.raises(AssertionError, match=message):
+        Plugin("node_ports", "FILTER", name)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_plugin_has_one_name_and_all_that_it_needs(plugin: Plugin) -> None:
+    """A score without a weight would count for nothing; without a dry run, pods would be preempted in vain."""
+    assert [other.name for other in PLUGINS].count(plugin.name) == 1
+    assert {point.name for point in plugin.points} == {plugin.name}
+    scores = any(isinstance(point, ScorePlugin | UsageScorePlugin | ClusterFilterPlugin) for point in plugin.points)
+    assert scores == (plugin.weight > 0)
+    judges_usage = any(isinstance(point, UsageFilterPlugin) for point in plugin.points)
+    assert judges_usage == any(isinstance(point, DryRunPlugin) for point in plugin.points)

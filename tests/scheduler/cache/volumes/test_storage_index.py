@@ -7,7 +7,7 @@ import pytest
 from scheduler.cache.volumes.plan import Match, VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import PvIndex
 from scheduler.kube.storage_objects import CSIStorageCapacity, PersistentVolume
-from tests.scheduler.story import play, stories
+from tests.scheduler.story import play
 from tests.scheduler.volume_store import HOST, Store, VolumeStory, on
 
 NO_ROOM = "1 node(s) did not have enough free storage."
@@ -61,26 +61,6 @@ def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store
     driver.nodes("n2")
     _room(driver, "n1", "4Gi", nodeTopology=topology)
     assert _want(driver, selected="n2") == "n2 c=new"
-
-
-STORIES = {
-    # The first node in order is full: it is not chosen again and again.
-    "a volume is made where the driver has capacity for it": """
-        publish | nodes n1 n2 n3 | room n1 1Gi | room n2 9Gi 1Gi | room n3 4Gi | claim c size=4Gi | pod p c
-        | decide > n3 c=new""",
-    "an existing volume needs no capacity": "publish | nodes n1 | volume v | claim c | pod p c | decide > n1 c=v",
-    # Growth helps; a driver that publishes nothing is simply tried.
-    "less capacity requeues no pod, and a driver that stops publishing does": f"""
-        publish | nodes n1 | room n1 2Gi | claim c size=4Gi | pod p c | decide > {NO_ROOM} | wait 10 | room n1 1Gi
-        | no_room n1 | waiting > 1 | publish off | decide > n1 c=new""",
-    "without a driver that publishes capacity every node has enough": """
-        nodes n1 | claim c size=4Gi | pod p c | decide > n1 c=new""",
-}
-
-
-@stories(STORIES)
-def test_volumes_of_a_driver_with_capacity(story: str, store: Store) -> None:
-    play(VolumeStory(store), story)
 
 
 CLAIM = {"namespace": "default", "name": "c"}

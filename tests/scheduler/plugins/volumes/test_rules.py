@@ -1,10 +1,13 @@
-"""Where a pod's volumes let it go, the messages if they let it go nowhere, and what requeues it then."""
+"""Where a pod's volumes let it go, why they let it go nowhere, what requeues it then, and what ends its wait."""
 
 import time
 
 import pytest
 
+from mooring.parsing import MAX_BYTES
+from scheduler.cycle.decisions import Bind
 from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import annotated
 from tests.scheduler.story import play, stories
 from tests.scheduler.volume_store import HOST, ZONE, Store, VolumeStory, on
 
@@ -125,6 +128,9 @@ def test_claims_that_any_volume_could_serve_are_judged_once_and_not_on_every_nod
 
 
 ONCE = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."
+MATCHED = "by_hand | nodes n1 | volume v | claim c | pod p c | decide > n1 c=v"
+NO_VOLUME = 'binding volumes: failed to check binding: persistentvolume "v" not found'
+NO_ROOM = "1 node(s) did not have enough free storage."
 STORIES = {
     # In kube-scheduler's words, and only the claim's next change requeues the pod.
     "an unusable claim refuses the pod on all nodes": """
@@ -174,6 +180,38 @@ STORIES = {
     "no pod is preempted where the volume cannot be used": """
         nodes n1 n2 | pod a on=n1 cpu=8 | pod b on=n2 cpu=8 | claim c v | volume v on=n2 for=c
         | pod p c cpu=8 priority=1 | preempt > b""",
+    # Between the decision and its bind, while the pod waits for its volumes.
+    # The change does not concern the claim: the pods that wait for the volume are found all the same.
+    "a volume that no longer names its claim ends the wait at once": f"""
+        {MATCHED} | answer v=4 | volume v for=c | decide | volume v
+        | decide > binding volumes: ClaimRef got reset for pv "v\"""",
+    "an assumed volume that is deleted before its claim shows ends the wait at once": f"""
+        {MATCHED} | answer v=1000 | decide | lose v | decide > {NO_VOLUME}""",
+    # A list may skip the moment at which the volume named the claim.
+    "an assumed volume that is not listed any more ends the wait at once": f"""
+        {MATCHED} | answer v=1000 | decide | unlist | decide > {NO_VOLUME}""",
+    # The first pod's claim could not be written and the pod is deleted: no event of the API concerns the second.
+    "an assumed volume that is given up requeues pods that wait for one": f"""
+        {MATCHED} | claim d | pod q d | decide > 1 {NONE_FREE}
+        | answer forbidden | terminate p | wait 10 | decide > n1 d=v""",
+    # They share a claim; the first one took the node's capacity and was deleted before anything was written.
+    "a selected node that is given up no longer restricts the claim's other pods": f"""
+        nodes n1 | claim c | pod p c cpu=5 | decide > n1 c=new | pod q c to=n2 | nodes n2
+        | decide > 1 node(s) didn't find available persistent volumes to bind,
+        1 node(s) didn't match Pod's node affinity/selector.
+        | terminate p | wait 10 | decide > n2 c=new""",
+    # A driver that publishes its capacity.
+    # The first node in order is full: it is not chosen again and again.
+    "a volume is made where the driver has capacity for it": """
+        publish | nodes n1 n2 n3 | room n1 1Gi | room n2 9Gi 1Gi | room n3 4Gi | claim c size=4Gi | pod p c
+        | decide > n3 c=new""",
+    "an existing volume needs no capacity": "publish | nodes n1 | volume v | claim c | pod p c | decide > n1 c=v",
+    # Growth helps; a driver that publishes nothing is simply tried.
+    "less capacity requeues no pod, and a driver that stops publishing does": f"""
+        publish | nodes n1 | room n1 2Gi | claim c size=4Gi | pod p c | decide > {NO_ROOM} | wait 10 | room n1 1Gi
+        | no_room n1 | waiting > 1 | publish off | decide > n1 c=new""",
+    "without a driver that publishes capacity every node has enough": """
+        nodes n1 | claim c size=4Gi | pod p c | decide > n1 c=new""",
 }
 
 
@@ -192,3 +230,20 @@ LIMITS = {"0": f"limit n1 0 | VOLUME > {FULL}", "none": "limit n1 | VOLUME > n1"
 @stories(STORIES, CLAIM=UNUSABLE, LIMIT=LIMITS, VOLUME={"": "volume v | claim c v | pod p c | decide"})
 def test_pods_with_volumes(story: str, store: Store) -> None:
     play(VolumeStory(store), story)
+
+
+def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: Store) -> None:
+    """A Binding that makes them too large would poison the pod; it comes again when they are smaller."""
+    store.nodes("n1")
+    store.claim("c")
+    pod = store.pod("c")
+    store.prepared(store.pre_filter())
+    store.show(annotated(pod, {"a": "x" * MAX_BYTES}))
+    store.claim("c", "v", selected="n1")
+    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    assert not any(isinstance(one, Bind) for one in store.run())
+    store.now = 10.0
+    assert "annotations would have" in store.message()
+    store.show(pod)
+    store.now = 30.0
+    assert store.choose() == "n1"
