@@ -195,7 +195,7 @@ STORIES = {
         {MATCHED} | claim d | pod q d | decide > 1 {NONE_FREE}
         | answer forbidden | terminate p | wait 10 | decide > n1 d=v""",
     # They share a claim; the first one took the node's capacity and was deleted before anything was written.
-    "a selected node that is given up no longer restricts the claim's other pods": f"""
+    "a selected node that is given up no longer restricts the claim's other pods": """
         nodes n1 | claim c | pod p c cpu=5 | decide > n1 c=new | pod q c to=n2 | nodes n2
         | decide > 1 node(s) didn't find available persistent volumes to bind,
         1 node(s) didn't match Pod's node affinity/selector.
