@@ -2,8 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ from bench.served.apiservers import free_ports
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
-from mooring.kube.failures import NotFound
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.controllers.player import WHOLE_NODE, Player
+from tests.scheduler.controllers.player import NODES, POOL, Stage
 from tests.scheduler.server.cluster import PODS, Cluster
 from tests.scheduler.server.process import binary
 from tests.support.polling import eventually
 
-NODES = ("n1", "n2", "n3", "n4")
-POOL = "example.com/pool"
 _fresh = itertools.count(1)
 _CONTROLLERS = "job-controller,statefulset-controller,garbage-collector-controller"
 
@@ -40,57 +36,6 @@ def controlled(own_server: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield own_server
     finally:
         processes.stop()
-
-
-class Stage(Player):
-    """A player on four nodes, each with the VFs of one rank."""
-
-    @staticmethod
-    def nodes_of(pool: str) -> tuple[str, ...]:
-        return NODES[:2] if pool == "a" else NODES[2:]
-
-    @asynccontextmanager
-    async def one_node_taken(self) -> AsyncIterator[None]:
-        """Have a node's VFs taken by another pod."""
-        await self.cluster.add_pod("other", WHOLE_NODE)
-        await self.cluster.bound("other")
-        yield
-        await self.cluster.delete("other")
-
-    @asynccontextmanager
-    async def start_whole(self, *roles: str, fit: str = "3 of 4", others: Sequence[str] = ()) -> AsyncIterator[None]:
-        """Have a node taken while these pods are made: they wait, and run with the others once it is free."""
-        async with self.one_node_taken():
-            yield
-            await self.waits(*roles, message=f"{fit} members fit")
-        await self.runs(*roles, *others)
-
-    async def lose_node(self, name: str) -> None:
-        """Have a node be unreachable, as its lease has expired."""
-        taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-        await self.cluster.patch(f"/api/v1/nodes/{name}", spec={"taints": [taint]})
-        status = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-        await self.cluster.patch(f"/api/v1/nodes/{name}/status", status=status)
-
-    async def is_empty(self) -> bool:
-        """Delete all that a script has made; return whether no pod was left."""
-        for kind in ("Job", "StatefulSet", "Pod"):
-            await self.cluster.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
-        left = (await self.cluster.call("GET", self.path("Pod")))["items"]
-        for pod in left:
-            with suppress(NotFound):
-                await self.patch("Pod", pod["metadata"]["name"], metadata={"finalizers": None})
-        return not left
-
-    async def leaves_all_nodes_free(self) -> None:
-        """See that no pod lives and no VF of any node is reserved: other pods get all of them."""
-        await self.gone()
-        others = [f"other-{node}" for node in NODES]
-        for name in others:
-            await self.cluster.add_pod(name, WHOLE_NODE)
-        await self.cluster.bound(*others)
-        for name in others:
-            await self.cluster.delete(name)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,9 @@ from tests.support.polling import eventually
 # Against hanging: the longest waits take ten seconds on two busy cores.
 _LIMIT_S = 60.0
 WHOLE_NODE = "[{},{}]"
+# The label of the nodes by which a job is admitted to two of them.
+POOL = "example.com/pool"
+NODES = ("n1", "n2", "n3", "n4")
 _API = {"Pod": "/api/v1", "Job": "/apis/batch/v1", "StatefulSet": "/apis/apps/v1"}
 _RUNNING = {"type": "Ready", "status": "True"}
 
@@ -45,7 +48,7 @@ def role(pod: Any) -> str:
     return str(metadata["generateName"].rstrip("-") if by_job else metadata["name"])
 
 
-class Player:
+class Stage:
     """A namespace whose pods a script creates and deletes as a controller does; their kubelets act by themselves."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -154,6 +157,55 @@ class Player:
     async def _delete_at_once(self, name: str, uid: str) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         await self.cluster.call("DELETE", self.path("Pod", name), options)
+
+    # What happens to the four nodes, each with the VFs of one rank.
+
+    @staticmethod
+    def nodes_of(pool: str) -> tuple[str, ...]:
+        return NODES[:2] if pool == "a" else NODES[2:]
+
+    @asynccontextmanager
+    async def one_node_taken(self) -> AsyncIterator[None]:
+        """Have a node's VFs taken by another pod."""
+        await self.cluster.add_pod("other", WHOLE_NODE)
+        await self.cluster.bound("other")
+        yield
+        await self.cluster.delete("other")
+
+    @asynccontextmanager
+    async def start_whole(self, *roles: str, fit: str = "3 of 4", others: Sequence[str] = ()) -> AsyncIterator[None]:
+        """Have a node taken while these pods are made: they wait, and run with the others once it is free."""
+        async with self.one_node_taken():
+            yield
+            await self.waits(*roles, message=f"{fit} members fit")
+        await self.runs(*roles, *others)
+
+    async def lose_node(self, name: str) -> None:
+        """Have a node be unreachable, as its lease has expired."""
+        taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+        await self.cluster.patch(f"/api/v1/nodes/{name}", spec={"taints": [taint]})
+        status = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+        await self.cluster.patch(f"/api/v1/nodes/{name}/status", status=status)
+
+    async def is_empty(self) -> bool:
+        """Delete all that a script has made; return whether no pod was left."""
+        for kind in ("Job", "StatefulSet", "Pod"):
+            await self.cluster.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
+        left = (await self.cluster.call("GET", self.path("Pod")))["items"]
+        for pod in left:
+            with suppress(NotFound):
+                await self.patch("Pod", pod["metadata"]["name"], metadata={"finalizers": None})
+        return not left
+
+    async def leaves_all_nodes_free(self) -> None:
+        """See that no pod lives and no VF of any node is reserved: other pods get all of them."""
+        await self.gone()
+        others = [f"other-{node}" for node in NODES]
+        for name in others:
+            await self.cluster.add_pod(name, WHOLE_NODE)
+        await self.cluster.bound(*others)
+        for name in others:
+            await self.cluster.delete(name)
 
     # What can be seen.
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.controllers.conftest import Stage
-from tests.scheduler.controllers.player import template
+from tests.scheduler.controllers.player import Stage, template
 
 pytestmark = pytest.mark.apiserver
 RANKS = ("train-0", "train-1", "train-2", "train-3")

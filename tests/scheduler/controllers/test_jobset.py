@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.controllers.conftest import Stage
-from tests.scheduler.controllers.player import controller, template
+from tests.scheduler.controllers.player import Stage, controller, template
 from tests.scheduler.controllers.whole_starts import WholeStarts
 
 pytestmark = pytest.mark.apiserver

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.controllers.conftest import POOL, Stage
-from tests.scheduler.controllers.player import template
+from tests.scheduler.controllers.player import POOL, Stage, template
 
 pytestmark = pytest.mark.apiserver
 QUEUE = {"kueue.x-k8s.io/queue-name": "team"}

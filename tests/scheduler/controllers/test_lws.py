@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from mooring.kube.failures import NotFound
-from tests.scheduler.controllers.conftest import Stage
-from tests.scheduler.controllers.player import controller, template
+from tests.scheduler.controllers.player import Stage, controller, template
 from tests.support.polling import eventually
 
 pytestmark = pytest.mark.apiserver

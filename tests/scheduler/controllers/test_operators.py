@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.controllers.conftest import Stage
-from tests.scheduler.controllers.player import controller, template
+from tests.scheduler.controllers.player import Stage, controller, template
 
 pytestmark = pytest.mark.apiserver
 KUBEFLOW = "training.kubeflow.org"
