@@ -275,10 +275,12 @@ class VolumeStory:
         """Let the driver publish its capacity, or not any more."""
         self.store.tell(CSIDriver, {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": state == "on"}})
 
-    def room(self, node: str, size: str, largest: str = "") -> None:
+    def room(self, node: str, size: str, largest: str = "", **fields: Any) -> None:
+        """Let the driver publish its capacity on a node."""
         document: Json = {"metadata": {"name": f"on-{node}", "namespace": "kube-system"}, "storageClassName": "late"}
         document |= {"capacity": size, "nodeTopology": {"matchLabels": {HOST: node}}}
-        self.store.tell(CSIStorageCapacity, document | ({"maximumVolumeSize": largest} if largest else {}))
+        document |= {"maximumVolumeSize": largest} if largest else {}
+        self.store.tell(CSIStorageCapacity, document | fields)
 
     def no_room(self, node: str) -> None:
         self.store.gone(CSIStorageCapacity, f"on-{node}")

@@ -17,13 +17,12 @@ ROWS = np.arange(4)
 class _Judge:
     """Judges a text by its length, and remembers what it was asked."""
 
-    def __init__(self, *, is_sure: bool = True) -> None:
+    def __init__(self) -> None:
         self.asked: list[str] = []
-        self._is_sure = is_sure
 
     def __call__(self, value: str) -> int:
         self.asked.append(value)
-        return len(value) if self._is_sure else NOT_KEPT
+        return len(value)
 
 
 def _column(*values: str) -> Column[str]:
@@ -34,8 +33,9 @@ def _column(*values: str) -> Column[str]:
 
 
 def test_a_value_is_judged_once_by_each_judge() -> None:
-    """Whatever the rows; a column without ``by`` is judged each time."""
+    """Whatever the rows, unless a judge is not sure; a column without ``by`` is judged each time."""
     column, judge, other = _column("a", "bb", "a", ""), _Judge(), _Judge()
+    assert column.spread(lambda _: NOT_KEPT, ROWS[:1], "one").tolist() == [NOT_KEPT]
     assert column.spread(judge, ROWS[:2], "one").tolist() == [1, 2]
     assert column.spread(judge, ROWS, "one").tolist() == [1, 2, 1, 0]
     assert sorted(judge.asked) == ["", "a", "bb"]
@@ -54,12 +54,6 @@ def test_a_judgement_ends_with_its_value() -> None:
     assert column.spread(judge, ROWS, "one").tolist() == [1, 1, 4, 0]
     column[3] = "bb"
     assert column.spread(judge, ROWS, "one").tolist() == [1, 1, 4, 2]
-
-
-def test_what_a_judge_is_not_sure_of_is_asked_again() -> None:
-    column, unsure, sure = _column("a", "", "", ""), _Judge(is_sure=False), _Judge()
-    assert column.spread(unsure, ROWS[:1], "one").tolist() == [NOT_KEPT]
-    assert column.spread(sure, ROWS[:1], "one").tolist() == [1]
 
 
 def test_judgements_of_few_judges_and_few_texts_are_kept() -> None:

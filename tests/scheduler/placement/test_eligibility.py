@@ -113,21 +113,15 @@ def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: Ma
     assert eligibility.refusal((whole,)) == ""
 
 
-def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
-    """A node may call its PFs anything, and write another inventory each second."""
-    eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))
-    for number in range(2 * subject._MAX_KINDS):
-        pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
-        assert eligibility.refusal((pf,)) == ""
-    assert max(eligibility._selector_mask.cache_info().currsize, len(eligibility._able)) <= subject._MAX_KINDS
-
-
-def test_what_is_kept_of_a_request_is_freed_without_a_collection(make_pf: MakePf) -> None:
-    """The scheduler collects garbage rarely."""
+def test_what_is_kept_of_pfs_is_bounded_and_freed_without_a_collection(make_pf: MakePf) -> None:
+    """A node may call its PFs anything, and write another inventory each second; garbage is collected rarely."""
     gc.disable()
     try:
-        eligibility = Eligibility(PodRequest((VfRequest(pf="*"),)))
-        assert eligibility.refusal((make_pf(),)) == ""
+        eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))
+        for number in range(2 * subject._MAX_KINDS):
+            pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
+            assert eligibility.refusal((pf,)) == ""
+        assert max(eligibility._selector_mask.cache_info().currsize, len(eligibility._able)) <= subject._MAX_KINDS
         kept = weakref.ref(eligibility._selector_mask)
         del eligibility
         assert kept() is None

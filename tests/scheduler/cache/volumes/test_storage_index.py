@@ -6,34 +6,11 @@ import pytest
 
 from scheduler.cache.volumes.plan import Match, VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import PvIndex
-from scheduler.kube.storage_objects import CSIStorageCapacity, PersistentVolume
+from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.story import play
 from tests.scheduler.volume_store import HOST, Store, VolumeStory, on
 
 NO_ROOM = "1 node(s) did not have enough free storage."
-
-
-@pytest.fixture
-def driver(store: Store) -> Store:
-    play(VolumeStory(store), "publish | nodes n1")
-    return store
-
-
-def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
-    document: dict[str, Any] = {
-        "metadata": {"name": f"on-{node}", "namespace": "kube-system"},
-        "storageClassName": "late",
-        "capacity": size,
-        "nodeTopology": {"matchLabels": {HOST: node}},
-    }
-    store.tell(CSIStorageCapacity, document | fields)
-
-
-def _want(store: Store, selected: str = "") -> str:
-    """Show a pod with a claim; return the outcome."""
-    store.claim("c", selected=selected)
-    store.pod("c")
-    return store.outcome()
 
 
 @pytest.mark.parametrize(
@@ -47,20 +24,19 @@ def _want(store: Store, selected: str = "") -> str:
         {"storageClassName": "another"},
     ],
 )
-def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver: Store) -> None:
+def test_capacity_without_a_matching_topology_does_not_count(fields: Any, store: Store) -> None:
     """In kube-scheduler's words; more capacity requeues the pod."""
-    _room(driver, "n1", "4Gi", **fields)
-    assert _want(driver) == NO_ROOM
-    driver.now = 10.0
-    _room(driver, "n1", "4Gi")
-    assert driver.outcome() == "n1 c=new"
+    story = VolumeStory(store)
+    play(story, "publish | nodes n1 | claim c | pod p c")
+    story.room("n1", "4Gi", **fields)
+    play(story, f"decide > {NO_ROOM} | wait 10 | room n1 4Gi | decide > n1 c=new")
 
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])
-def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store) -> None:
-    driver.nodes("n2")
-    _room(driver, "n1", "4Gi", nodeTopology=topology)
-    assert _want(driver, selected="n2") == "n2 c=new"
+def test_capacity_may_be_accessible_from_many_nodes(topology: Any, store: Store) -> None:
+    story = VolumeStory(store)
+    story.room("n1", "4Gi", nodeTopology=topology)
+    play(story, "publish | nodes n1 n2 | claim c selected=n2 | pod p c | decide > n2 c=new")
 
 
 CLAIM = {"namespace": "default", "name": "c"}

@@ -19,10 +19,6 @@ def selector(**fields: Any) -> LabelSelector:
     return msgspec.convert(fields, LabelSelector)
 
 
-def expression(key: str, operator: str, *values: str) -> Json:
-    return {"key": key, "operator": operator, "values": list(values)}
-
-
 def pod(labels: dict[str, str], term: Json, **metadata: Any) -> Pod:
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"} | term]}}
     about = {"name": "p", "namespace": "a", "labels": labels} | metadata
@@ -32,8 +28,9 @@ def pod(labels: dict[str, str], term: Json, **metadata: Any) -> Pod:
 def test_equal_selectors_are_one_however_they_are_written() -> None:
     """A label is an expression with one value; order and repetition do not matter."""
     written = read_selector(selector(matchLabels={"b": "2", "a": "1"}))
-    spelled = [expression("a", "In", "1", "1"), expression("b", "In", "2"), expression("a", "In", "1")]
-    other = read_selector(selector(matchExpressions=spelled))
+    values_by_key = ("a", ["1", "1"]), ("b", ["2"]), ("a", ["1"])
+    expressions = [{"key": key, "operator": "In", "values": values} for key, values in values_by_key]
+    other = read_selector(selector(matchExpressions=expressions))
     assert (written, hash(written)) == (other, hash(other))
 
 
