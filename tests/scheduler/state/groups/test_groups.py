@@ -19,6 +19,7 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
     instructions = life.work()
     assert sorted(one.assigned.node for one in binds(instructions)) == ["n1", "n2", "n3"]
     assert all(names.ASSIGNMENT in one.annotations for one in binds(instructions))
+    assert all(names.SPARES not in one.annotations for one in binds(instructions))
     assert told(instructions) == {}
 
 

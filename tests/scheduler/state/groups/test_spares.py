@@ -95,12 +95,6 @@ def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) ->
     assert life.machine.reservations.all() == []
 
 
-def test_without_spares_nothing_is_written(life: Life) -> None:
-    life.nodes("n1", "n2")
-    life.members(2, '{"name":"train","min":2}')
-    assert all(names.SPARES not in bind.annotations for bind in binds(life.work()))
-
-
 def test_spares_are_on_the_groups_rails(life: Life) -> None:
     """Each node has two networks; members and spare have VFs of one."""
     group = '{"name":"train","min":2,"rails":"same","spares":1}'
