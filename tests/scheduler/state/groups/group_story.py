@@ -13,11 +13,22 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction, Report
+from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Kind, Outcome
 from scheduler.kube.workload_objects import CoschedulingPodGroup, Job
-from tests.scheduler.group_life import TRAIN, Life, annotated, binds, changed, changed_event, claiming, told, victims
+from tests.scheduler.group_life import (
+    TRAIN,
+    Life,
+    annotated,
+    binds,
+    changed,
+    changed_event,
+    claiming,
+    orders,
+    told,
+    victims,
+)
 from tests.scheduler.story import words_of
 
 # What words of stories in capitals stand for.
@@ -289,8 +300,10 @@ class GroupStory:
         assert part in report.message
 
     def evicted(self, *pods: str) -> None:
-        """Expect that exactly these were evicted by the last decision."""
+        """Expect that exactly these are evicted by the last decision, and let the API server accept that."""
         assert victims(self.found) == sorted(pods)
+        for order in orders(self.found):
+            self._answers += self.life.machine.finished(order, DeleteVictimsResult(order.victims), self.life.now)
 
     def first(self, pod: str) -> None:
         """Expect which pod was decided about first."""
