@@ -13,22 +13,11 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Kind, Outcome
 from scheduler.kube.workload_objects import CoschedulingPodGroup, Job
-from tests.scheduler.group_life import (
-    TRAIN,
-    Life,
-    annotated,
-    binds,
-    changed,
-    changed_event,
-    claiming,
-    orders,
-    told,
-    victims,
-)
+from tests.scheduler.group_life import TRAIN, Life, annotated, binds, changed, changed_event, claiming, told, victims
 from tests.scheduler.story import words_of
 
 # What words of stories in capitals stand for.
@@ -302,7 +291,7 @@ class GroupStory:
     def evicted(self, *pods: str) -> None:
         """Expect that exactly these are evicted by the last decision, and let the API server accept that."""
         assert victims(self.found) == sorted(pods)
-        for order in orders(self.found):
+        for order in [one for one in self.found if isinstance(one, DeleteVictims)]:
             self._answers += self.life.machine.finished(order, DeleteVictimsResult(order.victims), self.life.now)
 
     def first(self, pod: str) -> None:
@@ -332,8 +321,7 @@ class GroupStory:
 
     def undisputed(self) -> None:
         """Expect that nothing happens because of the last events."""
-        assert self._answers == []
-        assert self.life.machine.vf_disputes.dispute_counts == {}
+        assert (self._answers, self.life.machine.vf_disputes.dispute_counts) == ([], {})
 
     def no_record(self) -> None:
         """Expect that nothing is known of any spares."""
