@@ -80,7 +80,7 @@ class GroupRequest:
 
     @property
     def least(self) -> int | None:
-        """Return how many members start together, if the annotation says it."""
+        """Return how many members start together: ``min``, or the sum of the roles; None if it has neither."""
         return self.min or sum(count for _, count in self.roles) or None
 
 

@@ -192,7 +192,7 @@ class Loop:
         return self._take(self._inbox.take(), self._clock()) if self._inbox else []
 
     def _decide(self) -> bool:
-        """Do what is due, or schedule one pod; return whether there was anything to do."""
+        """Do what is due, then one step of a decision; return whether a decision had one."""
         self._last_turn_s = time.monotonic()
         self._has_max_binds = self.writes.reach(_FEWER_BINDS if self._has_max_binds else _MAX_BINDS)
         self._is_held_up = self._may_not_decide()
@@ -206,7 +206,7 @@ class Loop:
             self._timing = None
             return False
         self._timing = timing if self._machine.is_trying else None
-        if self._timing is None and not self._machine.has_set_aside:
+        if self._timing is None and not self._machine.has_paused:
             self._profile_metrics.decision(timing, instructions)
         self._carry_out(instructions)
         return True

@@ -52,7 +52,7 @@ class Machine:
     # The queue entry in progress.
     _current_entry = ""
     # Whether the last step has paused a decision, which continues after others.
-    has_set_aside = False
+    has_paused = False
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Machine:
         return None if instructions is None else self._begin_writes(instructions, now)
 
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        self.has_set_aside, self.reservations.now = False, now
+        self.has_paused, self.reservations.now = False, now
         if not (self._current_entry and self.queue.is_in_flight(self._current_entry)):
             self._current_entry = ""
             self.group_scheduling.abandon()
@@ -158,8 +158,8 @@ class Machine:
             instructions = self.group_scheduling.proceed(now, record_phase)
         else:
             instructions = self.pod_scheduling.proceed(self._current_entry, now, record_phase)
-        self.has_set_aside = instructions is None and is_group and self.group_scheduling.decision is None
-        if instructions is not None or self.has_set_aside:
+        self.has_paused = instructions is None and is_group and self.group_scheduling.decision is None
+        if instructions is not None or self.has_paused:
             self._current_entry = ""
         return instructions or []
 

@@ -176,8 +176,8 @@ def find(objects: ListedObjects) -> list[FoundGroup]:
         group = read_group(members.key, entry, members.requests or _asked(members, groups))
         if members.key.has_pod_group and entry.group is None and _is_unlisted(members.key, objects):
             group = Refused(UNLISTED)
-        members.set_min(group.min if isinstance(group, Group) else 0)
-        members.judge()
+        members.set_pod_group_min(group.min if isinstance(group, Group) else 0)
+        members.record_start()
         decisions = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
         decision = max(
             (decision for decision in decisions if decision is not None),

@@ -171,13 +171,13 @@ class Members:
         latecomer_count = sum(owners.total() for kind, owners in placed if kind.is_latecomer)
         return self.current_count - latecomer_count < min(min_members, self.start_min or min_members)
 
-    def set_min(self, min_members: int) -> None:
+    def set_pod_group_min(self, min_members: int) -> None:
         """Set the min of the group's PodGroup, 0 if it has none."""
         if min_members != self.pod_group_min:
-            self.judge()
+            self.record_start()
             self.pod_group_min, self.role_min = min_members, min_members or self.role_min
 
-    def judge(self) -> None:
+    def record_start(self) -> None:
         """Record whether the group has started: called before `start_owners` is read, and before a pod is lost."""
         min_members = min((number for number in (self.pod_group_min, self.start_min) if number), default=0)
         live_owners = self._live_owners()
@@ -279,7 +279,7 @@ class Members:
     def _remove(self, uid: str) -> None:
         if (member := self.pods.get(uid)) is not None:
             if member.times is not None:
-                self.judge()
+                self.record_start()
             self.changes += member.state == "waiting"
             self._count(self.pods.pop(uid), -1)
 
@@ -364,7 +364,7 @@ class GroupCache:
         keys = self._keys_of_owner.get(uid, ())
         groups = [members for key in keys if (members := self._groups[key]).has_owner(uid)]
         for members in groups:
-            members.judge()
+            members.record_start()
         self._job_successes[uid] = success_count
         if not success_count:
             del self._job_successes[uid]

@@ -68,19 +68,19 @@ EVERYWHERE = Domain()
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place at least ``min_members`` in a domain; ``parts`` returns the narrower domains to fill first."""
+    """Place at least ``needed_count`` in a domain; ``parts`` returns the narrower domains to fill first."""
 
     domain: Domain
-    min_members: int
+    needed_count: int
     parts: Callable[[], Sequence[Flags]] = list
 
 
 def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
     """Yield the targets to try in order, at least one."""
-    group, min_members, count = demand.group, demand.min_members, len(demand.members)
+    group, needed_count, count = demand.group, demand.needed_count, len(demand.members)
     anchors = rows_of([pod.node for pod in demand.placed_pods], room.nodes)
     if demand.placed_pods and not anchors and group.within:
-        yield Target(_empty_domain(group), min_members)
+        yield Target(_empty_domain(group), needed_count)
         return
     level: _Level | None = None
     for keys in _levels(group):
@@ -92,19 +92,19 @@ def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
             if is_last or (is_shared and not lacks_label):
                 domain = Domain(labels)
                 parts = partial(_parts, level, domain.flags(room.nodes), count)
-                yield Target(domain, min_members if is_last else count, parts)
+                yield Target(domain, needed_count if is_last else count, parts)
         level = _Level(keys, room, group.within, anchors, level)
         if anchors:
             continue
         yield from map(partial(level.target, count=count), level.smallest(count))
         if is_last:
-            if min_members < count:
-                yield from map(partial(level.target, count=min_members), level.largest(min_members))
+            if needed_count < count:
+                yield from map(partial(level.target, count=needed_count), level.largest(needed_count))
             # Its nodes give the reasons: possibly no domain is large enough.
             first = next(level.largest(0), None)
-            yield Target(_empty_domain(group), min_members) if first is None else level.target(first, min_members)
+            yield Target(_empty_domain(group), needed_count) if first is None else level.target(first, needed_count)
     if not group.within:
-        yield Target(EVERYWHERE, min_members, partial(_parts, level, None, count))
+        yield Target(EVERYWHERE, needed_count, partial(_parts, level, None, count))
 
 
 def domains_within(group: Group, node_names: Sequence[str], nodes: NodeColumns) -> Iterator[Domain]:

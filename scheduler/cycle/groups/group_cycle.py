@@ -47,7 +47,7 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 class GroupCycle:
     """Schedules groups on snapshots of the live cluster."""
 
-    live: SchedulingCycle
+    live_cycle: SchedulingCycle
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
@@ -71,7 +71,7 @@ class GroupCycle:
                 reason = "the cluster changed too often while the group was scheduled"
                 return replace(_refusal(demand, reason, ANY_EVENT), comes_again=True)
             budget.is_exclusive = rounds >= _ROUNDS
-            stale_snapshot, snapshot = snapshot, GroupSnapshot(self.live, demand, budget)
+            stale_snapshot, snapshot = snapshot, GroupSnapshot(self.live_cycle, demand, budget)
             if not (yield from _put_back(stale_snapshot, snapshot, stale_uids, outcome)):
                 snapshot, outcome = yield from self._place(demand, budget)
         return outcome
@@ -80,29 +80,29 @@ class GroupCycle:
         """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
         demand = snapshot.demand
         binds = tuple(bind for uid, bind in snapshot.binds.items() if uid in demand.uids)
-        if len(binds) < demand.min_members - demand.needed_spares:
+        if len(binds) < demand.needed_count - demand.needed_spares:
             return None
         spares = [bind.assigned for uid, bind in snapshot.binds.items() if uid not in demand.uids]
         for spare in spares:
             snapshot.take_off(spare.uid)
-        self.live.cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
+        self.live_cycle.cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
         return GroupPlacement(binds, tuple(spares))
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget
     ) -> Turns[tuple[GroupSnapshot, Target | GroupUnschedulable]]:
         """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
-        if self.live.refusing_nodes.concern(member.pod for member in demand.members):
-            snapshot = GroupSnapshot(self.live, demand, budget, avoids_nodes=True)
+        if self.live_cycle.refusing_nodes.concern(member.pod for member in demand.members):
+            snapshot = GroupSnapshot(self.live_cycle, demand, budget, avoids_nodes=True)
             outcome = yield from place_group(snapshot)
             if isinstance(outcome, Target):
                 return snapshot, outcome
-        snapshot = GroupSnapshot(self.live, demand, budget)
+        snapshot = GroupSnapshot(self.live_cycle, demand, budget)
         return snapshot, (yield from place_group(snapshot))
 
     def _build_columns(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
         """Build the columns of labels, one after another: this snapshot and the next decision both use them."""
-        nodes = self.live.cache.nodes
+        nodes = self.live_cycle.cache.nodes
         for key in dict.fromkeys(_label_keys(demand)):
             if not nodes.has_label_column(key):
                 yield from budget.checkpoint()
@@ -137,8 +137,8 @@ def _put_back(
     if displaced_members and (demand.group.slices or any(map(needs_order, demand.kinds))):
         return False
     place = partial(snapshot.choose_node, among=target.domain.among(snapshot.nodes, demand.group.within))
-    yield from snapshot.place_members(displaced_members, target.min_members, place)
-    return len(snapshot.binds) >= target.min_members
+    yield from snapshot.place_members(displaced_members, target.needed_count, place)
+    return len(snapshot.binds) >= target.needed_count
 
 
 def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
@@ -204,7 +204,7 @@ class _DomainSearch:
             if shortage is not None and count >= _MAX_ATTEMPTS:
                 return replace(shortage, is_cut=True)
             refusals, try_count = yield from fill(snapshot, self.room, members, target)
-            if len(snapshot.binds) >= target.min_members:
+            if len(snapshot.binds) >= target.needed_count:
                 return target
             count += try_count
             if shortage is None or len(snapshot.binds) > shortage.fitting:
@@ -215,10 +215,10 @@ class _DomainSearch:
 
     def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
         """Yield the members to try in a domain: each choice of networks, in each order; None if sums are needed."""
-        demand, snapshot, orders = self.snapshot.demand, self.snapshot, self.snapshot.demand.orders(target.min_members)
+        demand, snapshot, orders = self.snapshot.demand, self.snapshot, self.snapshot.demand.orders(target.needed_count)
         # With the VFs that are reserved for them.
         nominated_pods = demand.rooms(snapshot.reserved) if demand.group.rails == "same" else ()
-        for networks in choices(self.sums, target.min_members, target.domain, nominated_pods):
+        for networks in choices(self.sums, target.needed_count, target.domain, nominated_pods):
             if networks is None:
                 yield None
                 continue
@@ -246,7 +246,7 @@ def fill(
             parts.popleft()
         return (yield from snapshot.choose_node(member, among))
 
-    return (yield from snapshot.place_members(members, target.min_members, place))
+    return (yield from snapshot.place_members(members, target.needed_count, place))
 
 
 def _with_domain_label(group: Group, key: str) -> Group:
@@ -257,13 +257,13 @@ def _with_domain_label(group: Group, key: str) -> Group:
 
 
 def _refusal(demand: GroupDemand, reason: str, events: ClusterEvent) -> GroupUnschedulable:
-    return GroupUnschedulable(0, demand.min_members, Unschedulable(demand.members[0], reason, events, {"v": 1}))
+    return GroupUnschedulable(0, demand.needed_count, Unschedulable(demand.members[0], reason, events, {"v": 1}))
 
 
 def _shortage(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> GroupUnschedulable:
     binds, refusal = tuple(snapshot.binds.values()), next(iter(refusals.values()))
-    refusal = _with_group(snapshot, refusal, target.min_members, target.domain.rows(snapshot.nodes))
-    return GroupUnschedulable(len(binds), snapshot.demand.min_members, refusal, target.domain.text, binds)
+    refusal = _with_group(snapshot, refusal, target.needed_count, target.domain.rows(snapshot.nodes))
+    return GroupUnschedulable(len(binds), snapshot.demand.needed_count, refusal, target.domain.text, binds)
 
 
 def _of_all_domains(snapshot: GroupSnapshot, best: GroupUnschedulable) -> GroupUnschedulable:

@@ -22,16 +22,16 @@ _SPARE = "-spare-"
 
 @dataclass(frozen=True)
 class GroupDemand:
-    """A group and its waiting ``members`` in order, of which ``min_members`` must be placed.
+    """A group and its waiting ``members`` in order, of which ``needed_count`` must be placed.
 
     ``since`` is the number of the event after which the decision began. The last ``spares`` of the members only reserve
-    room; the group does not start without the ``needed_spares``, which ``min_members`` includes. ``ranks`` are those of
-    the waiting and placed members, by uid, if the group has slices.
+    room; the group does not start without the ``needed_spares``, which ``needed_count`` includes. ``ranks`` are those
+    of the waiting and placed members, by uid, if the group has slices.
     """
 
     group: Group
     members: Sequence[PodInfo]
-    min_members: int
+    needed_count: int
     priority: int
     placed_pods: Sequence[AssignedPod] = ()
     since: int = 0
@@ -77,22 +77,22 @@ class GroupDemand:
         return self.members[: len(self.members) - self.spares] if self.spares else self.members
 
     def without_spares(self) -> "GroupDemand":
-        min_members = self.min_members - self.needed_spares
+        needed_count = self.needed_count - self.needed_spares
         return replace(
-            self, members=self.real_members, min_members=min_members, spares=0, needed_spares=0, similar_members=[]
+            self, members=self.real_members, needed_count=needed_count, spares=0, needed_spares=0, similar_members=[]
         )
 
     @cached_property
     def _by_size(self) -> Sequence[PodInfo]:
         return by_size(self.real_members)
 
-    def orders(self, min_members: int) -> list[Sequence[PodInfo]]:
+    def orders(self, needed_count: int) -> list[Sequence[PodInfo]]:
         """Return the members in each order in which to try them if this many must be placed."""
         if len(self.shapes) == 1 or self.group.slices:
             return [self.members]
         orders = [self._by_size, self.real_members]
         # Small members first: most of them fit.
-        orders += [self._by_size[::-1]] if min_members < len(self.members) else []
+        orders += [self._by_size[::-1]] if needed_count < len(self.members) else []
         spares = self.members[len(self.real_members) :]
         return [[*order, *spares] for order in orders] if spares else orders
 

@@ -138,7 +138,7 @@ class GroupSnapshot:
     def __init__(
         self, live: SchedulingCycle, demand: GroupDemand, budget: GroupBudget, *, avoids_nodes: bool = False
     ) -> None:
-        self.demand, self.budget, self._live = demand, budget, live
+        self.demand, self.budget, self._live_cycle = demand, budget, live
         self._has_volumes = any(member.volumes for member in demand.kinds)
         self.cache = live.cache.snapshot(has_volumes=self._has_volumes)
         self.nodes, self.reserved = self.cache.nodes, live.reserved_room.snapshot()
@@ -173,7 +173,7 @@ class GroupSnapshot:
         return isinstance(decision, Bind)
 
     def place_members(
-        self, members: Sequence[PodInfo], min_members: int, place: Callable[[PodInfo], Turns[Decision | None]]
+        self, members: Sequence[PodInfo], needed_count: int, place: Callable[[PodInfo], Turns[Decision | None]]
     ) -> Turns[tuple[Refusals, int]]:
         """Put members on the nodes that ``place`` chooses, until it returns None or too few members are left.
 
@@ -192,7 +192,7 @@ class GroupSnapshot:
                 continue
             refusals[kind_of(member)] = decision
             rest = sum(kind_of(member) not in refusals for member in members[number:])
-            if len(self.binds) + rest < min_members:
+            if len(self.binds) + rest < needed_count:
                 break
         return refusals, count
 
@@ -230,7 +230,7 @@ class GroupSnapshot:
         return [uid for uid, names in zip(self.binds, nodes, strict=True) if not node_names.isdisjoint(names)]
 
     def _rules_read_changes(self) -> bool:
-        live = self._live.cache
+        live = self._live_cycle.cache
         is_changed = live.nodes.changes.end != self._end
         if self._has_volumes and (is_changed or live.volumes.changes != self._volume_changes):
             return True
@@ -246,8 +246,8 @@ class GroupSnapshot:
     def changed_nodes(self) -> Set[str]:
         """Return the nodes that changed in the live cache, or on which nominations changed."""
         names = self.nodes.names
-        node_names = {names[row] for row in self._live.cache.nodes.changes.since(self._end) if row < len(names)}
-        rooms_before, rooms_now = self._other_rooms(self.reserved), self._other_rooms(self._live.reserved_room)
+        node_names = {names[row] for row in self._live_cycle.cache.nodes.changes.since(self._end) if row < len(names)}
+        rooms_before, rooms_now = self._other_rooms(self.reserved), self._other_rooms(self._live_cycle.reserved_room)
         return node_names | {node for node, _, _ in rooms_before ^ rooms_now}
 
     def _other_rooms(self, reserved: ReservedRoom) -> Set[tuple[str, str, float]]:

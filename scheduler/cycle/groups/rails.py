@@ -122,12 +122,12 @@ def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> 
 
 
 def choices(
-    sums: NetworkSums, min_members: int, domain: Domain, nominated_pods: Sequence[AssignedPod] = ()
+    sums: NetworkSums, needed_count: int, domain: Domain, nominated_pods: Sequence[AssignedPod] = ()
 ) -> Iterator[Networks | None]:
     """Yield the networks to try for the members' interfaces in a domain; at least one choice, empty for any network.
 
     Yield None before ``sums`` must have been read: mostly they are not needed. Choices that admit fewer than
-    ``min_members`` are skipped, except the first one. The choice of ``nominated_pods`` comes first, because their
+    ``needed_count`` are skipped, except the first one. The choice of ``nominated_pods`` comes first, because their
     victims have left. If not all members must be placed, choices that admit most come first: the other members join
     them there.
     """
@@ -137,7 +137,7 @@ def choices(
         yield ()
         return
     rows = domain.rows(nodes)
-    networks, has_extra_members = _networks_in(rows, nodes), min_members < len(members)
+    networks, has_extra_members = _networks_in(rows, nodes), needed_count < len(members)
     candidates = [
         [network] if network else _candidates(members, k, networks, has_extra_members=has_extra_members)
         for k, network in enumerate(_networks_of(demand.placed_pods, count))
@@ -162,7 +162,7 @@ def choices(
     yield None
 
     member_limit = partial(sums.admitted, rows=rows)
-    with_room = _with_room(candidates, lambda choice: member_limit(choice) >= min_members, is_packed=is_packed)
+    with_room = _with_room(candidates, lambda choice: member_limit(choice) >= needed_count, is_packed=is_packed)
     results = list(itertools.islice(with_room, _MOST_CHOICES)) or [first]
     if has_extra_members:
         results.sort(key=member_limit, reverse=True)

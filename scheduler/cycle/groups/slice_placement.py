@@ -137,8 +137,8 @@ class SlicePlacement:
             self._free[domain] -= isinstance(decision, Bind)
             return decision
 
-        min_members = bind_count + len(members) if is_whole else 0
-        refusals, count = yield from snapshot.place_members(by_size(members), min_members, place)
+        needed_count = bind_count + len(members) if is_whole else 0
+        refusals, count = yield from snapshot.place_members(by_size(members), needed_count, place)
         self.count += count
         if is_whole:
             self._member_refusal = next(iter(refusals.values()), None)

@@ -2,9 +2,9 @@
 
 A group is one entry of the scheduling queue while enough of its members wait or are placed, and while its sources do
 not contradict each other. Every change of a member's state and of a PodGroup ends in `_refresh`, which derives the
-group's state again from the members and the sources, in the same time for groups of any size. A change during a
-decision that only adds something takes effect when the decision ends; a change that removes something ends it. A
-message waits until nothing has changed for a few seconds, so that the n pods of a job do not get n messages each.
+group's state again from the members and the sources, in the same time for groups of any size. What only adds
+waiting members takes effect when a decision in progress ends; other changes restart it (`GroupDecision.must_restart`).
+A message waits until nothing has changed for a few seconds, so that the n pods of a job do not get n messages each.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
@@ -159,7 +159,7 @@ class PendingGroups(Part):
         return self._states.get(key)
 
     def in_queue(self, key: GroupKey) -> WaitingGroup | None:
-        """Return a group with waiting members that is complete and not rejected; None for any other group."""
+        """Return a group with an entry in the queue, also one in flight or unschedulable; None for any other group."""
         state = self._states.get(key)
         return None if state is None or state.message else state
 
@@ -176,7 +176,7 @@ class PendingGroups(Part):
         return members
 
     def shortage(self, key: GroupKey, owners: Set[str]) -> int:
-        """Return how many more members of a group must be placed before any member of these owners can be."""
+        """Return how many more members must be placed before any of these owners can be, at least one."""
         return max(self.members(key).shortage(owners, self.group(key).min), 1)
 
     def priority(self, key: GroupKey) -> int:
@@ -288,13 +288,13 @@ class PendingGroups(Part):
         if members is None:
             self._backoffs.pop(key, None)
         else:
-            members.set_min(self.group_cache.pod_groups.get(key).min)
+            members.set_pod_group_min(self.group_cache.pod_groups.get(key).min)
         if members is None or not members.count("waiting"):
             if self._states.pop(key, None) is not None:
                 self._changes.drop(key)
                 self.queue.delete(key.entry)
             return
-        members.judge()
+        members.record_start()
         state = self._states.setdefault(key, WaitingGroup(now))
         was_in_queue = not state.message
         group, state.message = self._read(key)

@@ -86,7 +86,7 @@ class Backfill(Part):
     def _is_valid(self, reservation: Reservation | None, demand: GroupDemand) -> bool:
         if reservation is None or reservation.cause != "backfill" or demand.group.key not in self._promises:
             return False
-        return sum(member.uid in reservation.rooms for member in demand.members) >= demand.min_members
+        return sum(member.uid in reservation.rooms for member in demand.members) >= demand.needed_count
 
     def note(self, key: GroupKey) -> str:
         promise, offset_s = self._promise_of(key), self._run_times.unix_offset_s
@@ -244,7 +244,7 @@ class EarliestStart:
         self._end_spares(snapshot, frozenset(pod.uid for _, pod in past_ends))
         if promise is not None:
             yield from _put_on_nodes(snapshot, promise)
-            if len(snapshot.binds) < self.demand.min_members:
+            if len(snapshot.binds) < self.demand.needed_count:
                 return None
         else:
             outcome = yield from place_group(snapshot)

@@ -48,7 +48,7 @@ class GroupDecision:
             demand.priority != pending_groups.priority(key)
             or pending_groups.members(key).changes != self.changes
             or pending_groups.group(key) != demand.group
-            or pending_groups.shortage(key, self.owners) > demand.min_members - demand.needed_spares
+            or pending_groups.shortage(key, self.owners) > demand.needed_count - demand.needed_spares
         )
 
 

@@ -302,10 +302,10 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     is_start = members.shortage(owners, group.min) >= group.min
     needed_spares = len(spares) if is_start and not has_victims else 0
     uid_ranks, pod_infos = _ranks(group, members, placed_pods, state) if group.slices else {}, [*pod_infos, *spares]
-    min_members, spare_count = shortage + needed_spares, len(spares)
+    needed_count, spare_count = shortage + needed_spares, len(spares)
     since = state.queue.event_number
     demand = GroupDemand(
-        group, pod_infos, min_members, priority, placed_pods, since, spare_count, needed_spares, uid_ranks
+        group, pod_infos, needed_count, priority, placed_pods, since, spare_count, needed_spares, uid_ranks
     )
     return demand, owners
 

@@ -134,7 +134,7 @@ class GroupPreemption:
     def _pending_result(self, demand: GroupDemand, now: float) -> PreemptionResult | None:
         """Return a group's nominations while pods on its nodes, or their VFs, are leaving for it."""
         reservation, rooms = self._live.reserved_room.of_owner(demand.group.key), demand.rooms(self._live.reserved_room)
-        if reservation is None or len(rooms) < demand.min_members:
+        if reservation is None or len(rooms) < demand.needed_count:
             return None
         if any(self._preemption.pods_in_deletion(reservation, room.node, demand.priority) for room in rooms):
             return PreemptionResult(replace(reservation, vfs_by=None), reason=_PODS_IN_DELETION)

@@ -157,12 +157,12 @@ class PlanSearch:
 
         After one choice of networks has fitted, others are tried with fewer levels of victims.
         """
-        demand, count = self._demand, max(_FEWEST, _PER_MEMBER * self._demand.min_members)
+        demand, count = self._demand, max(_FEWEST, _PER_MEMBER * self._demand.needed_count)
         for part in (rows[:count], rows) if count < len(rows) else (rows,):
             levels, fits = (yield from self._levels(part)), False
             for choice in (yield from self._networks(domain, levels)):
                 level_counts = list[int]()
-                for order in demand.orders(demand.min_members):
+                for order in demand.orders(demand.needed_count):
                     yield from self._budget.checkpoint()
                     if not self.is_spent:
                         members = on_rails(order, demand.group, choice)
@@ -234,7 +234,7 @@ class PlanSearch:
             yield from budget.move_all(snapshot.remove, pods)
             yield from sums.read(domain.rows(snapshot.nodes))
             yield from budget.move_all(snapshot.restore, pods)
-        options = choices(sums, demand.min_members, domain)
+        options = choices(sums, demand.needed_count, domain)
         return [choice for choice in options if choice is not None]
 
     def _place(
@@ -246,7 +246,7 @@ class PlanSearch:
         """
         snapshot, budget, removed, level_counts = self._snapshot, self._budget, list[Victim](), list[int]()
         # Of equal members, none is tried after one that fits nowhere.
-        target = Target(domain, self._demand.min_members if len(self._demand.shapes) == 1 else 0)
+        target = Target(domain, self._demand.needed_count if len(self._demand.shapes) == 1 else 0)
         self._has_room.clear()
         for number, level in enumerate(((), *levels, ())):
             if not level:
@@ -270,9 +270,9 @@ class PlanSearch:
         """Place the members that have no node; return whether enough have one."""
         rest = [member for member in members if member.uid not in self._snapshot.binds]
         room = yield from member_room(self._snapshot)
-        _, count = yield from fill(self._snapshot, room, rest, target, self._demand.min_members)
+        _, count = yield from fill(self._snapshot, room, rest, target, self._demand.needed_count)
         self.try_count += count
-        return len(self._snapshot.binds) >= self._demand.min_members
+        return len(self._snapshot.binds) >= self._demand.needed_count
 
     def _is_repeatable(self, members: Sequence[PodInfo], target: Target) -> Turns[bool]:
         """Return whether enough members also fit if all are placed at once, as after the victims have left."""

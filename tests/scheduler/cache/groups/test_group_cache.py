@@ -42,8 +42,8 @@ def _start_owners(shown: list[Shown], min_members: int) -> set[str]:
     for uid, membership, member in shown:
         groups.put(uid, membership, member)
     members = _members(groups)
-    members.set_min(min_members)
-    members.judge()
+    members.set_pod_group_min(min_members)
+    members.record_start()
     groups.check(lambda uid: members.pods[uid].state in ("placed", "leaving"))
     return set(members.start_owners)
 
@@ -77,10 +77,10 @@ def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
     for number, uid in enumerate("abcd"):
         groups.put(uid, _of("job-1"), Member("placed", NodeTimes(number, number)))
     members = _members(groups)
-    members.set_min(4)
+    members.set_pod_group_min(4)
     for uid in "abc":
         groups.drop(uid)
-        members.judge()
+        members.record_start()
         started.append(set(members.start_owners))
     groups.put("d", _of("job-1"), Member("succeeded", NodeTimes(3, 3)))
     started.append(set(members.start_owners))
