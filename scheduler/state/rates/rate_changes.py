@@ -59,6 +59,7 @@ class _Change:
     ``new_rates`` is its request, or why that is rejected. ``pod`` is the part of the pod that a write needs.
     ``late_generation`` is the generation that was not in force when the pod was last received, and since when in UNIX
     seconds; 0 for none.
+    ``last_report`` is the last one of this process, ``shown_report`` that of the pod's status.
     ``shown_start`` is since when an earlier leader has reported it as deferred, as an RFC 3339 time: it orders those
     that a new leader receives together.
     """
@@ -71,6 +72,7 @@ class _Change:
     shown_start: str = ""
     next_write: float = 0.0
     last_report: RatesReport | None = None
+    shown_report: RatesReport | None = None
     late_generation: int = 0
     late_unix_start: float = 0.0
 
@@ -145,8 +147,8 @@ class RateChanges(Part):
             change.start, change.shown_start = now, ""
         change.pod, change.new_rates = reference, new_rates
         self._note_generation(change, assigned_pod, now, pod_rates.transition_time(condition, "Allocated"))
-        if condition is not None and change.last_report is None:
-            change.last_report = pod_rates.read_report(condition)
+        change.shown_report = pod_rates.read_report(condition) if condition is not None else None
+        change.last_report = change.last_report or change.shown_report
         self.touch(assigned_pod.node, now)
 
     def _open(
@@ -170,7 +172,7 @@ class RateChanges(Part):
             is_listed = assigned_pod.uid in self._uids_in_force
             if is_listed and assigned_pod.rates is not None and not is_in_force(assigned_pod, self._cache):
                 change = self._open(pod_reference(assigned_pod), assigned_pod, assigned_pod.rates.rates, now)
-                change.last_report = pod_rates.in_force_report(node.name)
+                change.last_report = change.shown_report = pod_rates.in_force_report(node.name)
                 self._note_generation(change, assigned_pod, now, "")
         self.touch(node.name, now)
         return ()
@@ -207,6 +209,13 @@ class RateChanges(Part):
             and pod_rates.may_apply(assigned_pod, self._cache)
         ]
         return min(starts, default=None)
+
+    def repeat_reports(self) -> Iterable[Instruction]:
+        """Compare with what the API server shows: an earlier leader may have written reports."""
+        for change in self._changes.values():
+            change.last_report = change.shown_report
+            self.touch(change.node, self._reservations.now)
+        return ()
 
     def next_due(self) -> float | None:
         return max(self._next_review, self._writes.next_time()) if self._reviews else None

@@ -152,9 +152,9 @@ class EditedRates:
     def told(self) -> str:
         return self._titles(self.decide())
 
-    def tell(self, name: str) -> None:
-        """Let the watch show a pod with the last condition."""
-        reason, message = self._last
+    def tell(self, name: str, reason: str = "") -> None:
+        """Let the watch show a pod with the last condition, or with one of another leader."""
+        reason, message = (reason, "") if reason else self._last
         pod = msgspec.convert(msgspec.to_builtins(self.pods[name]), Pod)
         pod.status.conditions = [Condition(CONDITION, "True" if reason == "InForce" else "False", reason, message)]
         self.show(pod)

@@ -9,7 +9,7 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import Assignment, dump_assignment
-from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates
+from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates, dump_rates
 from scheduler.kube.objects import Condition
 from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
@@ -133,6 +133,15 @@ STORIES = {
 @stories(STORIES)
 def test_edited_rates(story: str, edited: EditedRates) -> None:
     play(edited, story)
+
+
+def test_a_new_leader_reports_rates_in_force_although_a_standby_saw_earlier_ones_in_force(edited: EditedRates) -> None:
+    play(edited, "bind p 10 | edit p 20 | write > p:20 | force p 1 | told > InForce | tell p | edit p 30")
+    rates = PodRates(edited.pods["p"].metadata.uid, "n1", 2, (VfRates(30_000),), (30_000,))
+    edited.annotate("p", {names.RATES: dump_rates(rates)})
+    play(edited, "tell p Allocated | force p 2")
+    assert list(edited.machine.repeat_reports()) == []
+    play(edited, "told > InForce | told")
 
 
 def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: EditedRates) -> None:
