@@ -10,7 +10,7 @@ only one of them, the probe. If it finds a node, the next pod becomes the probe;
 joins them without an attempt as long as the answer holds. A probe that is deleted, changes or gets another signature is
 replaced at once, because its event may still help the others.
 
-An entry may stand for a group (`stand_for`). It has a name in place of a uid, and takes turns with other groups
+An entry may stand for a group (`set_entry_of`). It has a name in place of a uid, and takes turns with other groups
 (`GroupTurns`). An urgent group comes before all others of its priority, and events requeue it without backoff.
 
 No event is lost for an entry whose decision is in progress (`missed_since`). A requeued pod still waits for the end of
@@ -87,7 +87,7 @@ class Queue:
         else:
             self._activate(entry, "PodAdd")
 
-    def stand_for(self, uid: str, entry: str | None) -> None:
+    def set_entry_of(self, uid: str, entry: str | None) -> None:
         """Let an entry stand for a pod that has none of its own; None ends that."""
         if entry is None:
             self._entry_of.pop(uid, None)

@@ -46,7 +46,8 @@ class BindingCycle(Part):
     # The batches to check.
     _changes: dict[Owner, None] = field(default_factory=dict)
 
-    def __contains__(self, uid: str) -> bool:
+    def awaits_volumes(self, uid: str) -> bool:
+        """Return whether a pod is assumed and its Bind waits for volumes."""
         return uid in self._owners
 
     def await_volumes(self, binds: Sequence[Bind], now: float, group: Group | None = None) -> Iterator[Instruction]:
@@ -201,11 +202,13 @@ class BindingCycle(Part):
             # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
             state.pending_pods.delete(uid, now)
             return []
-        if outcome.kind == "refused":
+        if state.group_cache.of(uid) is not None:
+            # It has no entry in the queue: its group has.
+            state.pending_groups.back_off(uid, now)
+        elif outcome.kind == "refused":
             state.queue.add_unschedulable(uid, NO_EVENT)
         else:
             state.queue.retry(uid)
-        state.pending_groups.back_off(uid, now)
         if not message:
             return []
         return state.pending_pods.report_unschedulable(pending, "Unschedulable", f"{message}: {outcome.reason}")

@@ -182,7 +182,7 @@ class EventHandlers:
 
     def _ignore_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
-        if identity.uid in self.binding_cycle:
+        if self.binding_cycle.awaits_volumes(identity.uid):
             self.binding_cycle.release(identity.uid, now)
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
@@ -205,9 +205,9 @@ class EventHandlers:
             self._note_state(pod, member_state, now, is_latecomer=is_latecomer)
             return instructions
         if self.state.cache.assigned(uid) is not None:
-            if uid in self.binding_cycle and pod.metadata.deletion_timestamp is not None:
+            if self.binding_cycle.awaits_volumes(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
-            elif uid in self.binding_cycle and self.state.pending_pods.has_changed(pod):
+            elif self.binding_cycle.awaits_volumes(uid) and self.state.pending_pods.has_changed(pod):
                 # Its decision was based on an earlier request.
                 self.binding_cycle.release(uid, now)
                 self._put_waiting_pod(pod, now)

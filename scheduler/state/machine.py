@@ -51,7 +51,7 @@ class Machine:
 
     # The queue entry in progress.
     _current_entry = ""
-    # Whether the last step has paused a decision, which continues after others.
+    # Whether the last step has paused a decision, which continues after others, or ended one to start it again.
     has_paused = False
 
     def __init__(
@@ -128,9 +128,10 @@ class Machine:
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.finished(order, result, now)
-        return self._begin_writes(instructions, now)
+        return self._note_writes(instructions, now)
 
-    def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
+    def _note_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
+        """Record the writes that the loop starts next."""
         self.state.run_times.note_binds(instructions, now)
         self._open_orders.begin(instructions, now)
         return instructions
@@ -141,7 +142,7 @@ class Machine:
         ``record_phase`` is called at the end of each phase.
         """
         instructions = self._step(now, record_phase)
-        return None if instructions is None else self._begin_writes(instructions, now)
+        return None if instructions is None else self._note_writes(instructions, now)
 
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         self.has_paused, self.reservations.now = False, now
@@ -194,7 +195,7 @@ class Machine:
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.tick(now)
-        return self._begin_writes(instructions, now)
+        return self._note_writes(instructions, now)
 
     def repeat_reports(self) -> list[Instruction]:
         return [instruction for part in self.parts for instruction in part.repeat_reports()]

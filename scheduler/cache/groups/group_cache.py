@@ -116,7 +116,7 @@ class Members:
         return self.count_for(self._owners("placed", "waiting"))
 
     def count_for(self, owners: Set[str], *more_states: MemberState) -> int:
-        """Count those placed or in ``more_states``, and successes of these owners; too few if a role lacks members."""
+        """Count those placed or in ``more_states``, and these owners' successes; fewer if a role lacks members."""
         count = self.count("placed", *more_states) + self._success_count(self._with_partners(owners))
         shortages = self._role_shortages(owners, *more_states)
         return min(count, self.role_min - sum(shortages.values())) if shortages else count

@@ -114,7 +114,7 @@ class PendingGroups(Part):
     def assume(self, key: GroupKey, uids: Collection[str], now: float) -> None:
         self.members(key).assume(uids, self.group(key).min)
         for uid in uids:
-            self.queue.stand_for(uid, None)
+            self.queue.set_entry_of(uid, None)
         self._refresh(key, now)
 
     def release(self, ranks: Mapping[str, Rank | None], now: float) -> None:
@@ -133,7 +133,7 @@ class PendingGroups(Part):
     def drop(self, uid: str, now: float) -> None:
         key = self.group_cache.drop(uid)
         if key is not None:
-            self.queue.stand_for(uid, None)
+            self.queue.set_entry_of(uid, None)
             self._refresh(key, now)
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
@@ -280,7 +280,7 @@ class PendingGroups(Part):
 
     def _set_state(self, uid: str, membership: GroupMembership, member: Member) -> None:
         self.group_cache.put(uid, membership, member)
-        self.queue.stand_for(uid, membership.key.entry if member.state == "waiting" else None)
+        self.queue.set_entry_of(uid, membership.key.entry if member.state == "waiting" else None)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
         """Derive a group's state again, and add it to the queue or remove it."""

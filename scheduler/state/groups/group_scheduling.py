@@ -155,7 +155,7 @@ class GroupScheduling(Part):
             self.decision = None
             verdict, preemption = stop.value
             if isinstance(verdict, GroupPlacement):
-                return self._assume(decision.demand, verdict, now)
+                return self._begin_binding(decision.demand, verdict, now)
             return self._wait(decision.demand, verdict, preemption, now)
         self._give_way(decision, now)
         return None
@@ -199,7 +199,7 @@ class GroupScheduling(Part):
             return replace(preemption, reservation=reservation, note=note)
         return replace(preemption, note=NO_START) if key in self.first_call.passes else preemption
 
-    def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
+    def _begin_binding(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
         self.decisions["scheduled"] += 1
         self.placement_count += len(placement.binds)
         state, key = self.state, demand.group.key
