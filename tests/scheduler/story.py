@@ -1,6 +1,11 @@
-"""Stories: steps "verb words > answer" between bars; the method of that name plays a step and returns its answer.
+"""Stories: what happens, step by step, as in ``nodes n1..3 vfs=4 | come a b | wait 1 > a b``.
 
-``m0..2`` stands for the words m0, m1 and m2.
+Bars separate steps. A step is a verb with its words, and the scene's method of that name plays it; ``key=value`` is an
+argument of that name. What the method returns is the step's answer, and a story gives it after ``>``. A step without
+``>`` has the empty answer, which is also that of all that only happens. A step that fails names itself in the error.
+
+``m0..2`` stands for the words m0, m1 and m2, and ``1*3`` for 1, 1 and 1. Amounts come after a word: with ``:2``
+it has or wants two VFs, with ``@8`` eight cpus, and ``^7`` is its priority. A scene's docstring names its own words.
 """
 
 import re
@@ -8,24 +13,30 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+_FIELD = re.compile(r"([\w./-]+)=(.*)")
+
 
 def play(scene: object, story: str) -> None:
-    """Play a story; a step without ">" has the empty answer, which is also that of all that only happens."""
     for number, step in enumerate(story.split("|"), 1):
         event, _, expected = step.partition(">")
         verb, *words = words_of(event)
+        fields = {match[1]: match[2] for word in words if (match := _FIELD.fullmatch(word))}
         try:
-            answer = getattr(scene, verb)(*words) or ""
-        except AssertionError as error:
+            answer = getattr(scene, verb)(*(word for word in words if not _FIELD.fullmatch(word)), **fields) or ""
+            assert answer == " ".join(words_of(expected)), f"the answer is {answer!r}"
+        except Exception as error:
             error.add_note(f"step {number}, {step.strip()}")
             raise
-        assert answer == " ".join(words_of(expected)), f"step {number}, {step.strip()}: {answer}"
 
 
 def words_of(text: str) -> Iterator[str]:
     for word in text.split():
-        span = re.fullmatch(r"(\D*)(\d+)\.\.(\d+)", word)
-        yield from [f"{span[1]}{number}" for number in range(int(span[2]), int(span[3]) + 1)] if span else [word]
+        if span := re.fullmatch(r"(.*?)(\d+)\.\.(\d+)", word):
+            yield from (f"{span[1]}{number}" for number in range(int(span[2]), int(span[3]) + 1))
+        elif copies := re.fullmatch(r"(.*)\*(\d+)", word):
+            yield from [copies[1]] * int(copies[2])
+        else:
+            yield word
 
 
 def stories(table: Mapping[str, str], **variants: Mapping[str, str]) -> pytest.MarkDecorator:

@@ -1,6 +1,6 @@
 """A machine with storage around it, fed with events as by the watches."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -179,15 +179,14 @@ def messages(instructions: Iterable[Instruction]) -> set[str]:
 
 
 class VolumeStory:
-    """What happens to volumes, claims and the pods that use them; the verbs are those of `tests.scheduler.story`."""
+    """What happens to volumes, claims and the pods that use them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.pods: dict[str, Pod] = {}
 
-    def nodes(self, *words: str) -> None:
-        names, fields = _parse(words)
-        self.store.nodes(*names, **({ZONE: fields["zone"]} if "zone" in fields else {}))
+    def nodes(self, *names: str, **labels: str) -> None:
+        self.store.nodes(*names, **{ZONE if key == "zone" else key: value for key, value in labels.items()})
 
     def by_hand(self) -> None:
         """Let no provisioner make volumes."""
@@ -201,38 +200,36 @@ class VolumeStory:
         zones = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}]}]
         self.store.storage_class("late", allowedTopologies=zones)
 
-    def volume(self, name: str, *words: str) -> None:
-        """Show a volume: ``on=n1,n2`` are nodes that can use it, ``zone`` is its label, ``for`` its claim."""
-        _, fields = _parse(words)
+    def volume(self, name: str, **fields: str) -> None:
+        """Show a volume: ``on=n1,n2`` or ``disk=x`` are nodes that can use it, ``zone`` a label, ``for`` a claim."""
         where = on(HOST, *fields["on"].split(",")) if "on" in fields else None
+        where = on("disk", fields["disk"]) if "disk" in fields else where
         labels = {ZONE: fields["zone"]} if "zone" in fields else {}
         own = fields.get("for")
         claim = {"namespace": "default", "name": own, "uid": f"u-{own}"} if own else None
         self.store.volume(name, where=where, labels=labels, claim=claim, size=fields.get("size", "1Gi"))
 
-    def claim(self, name: str, *words: str) -> None:
+    def claim(self, name: str, *volumes: str, **fields: str) -> None:
         """Show a claim, perhaps bound to a volume, owned by a pod, or for one pod only (``once``)."""
-        volumes, fields = _parse(words)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "controller": True}
         owners = [owner | {"uid": self.pods[fields["owner"]].metadata.uid}] if "owner" in fields else []
         modes = ["ReadWriteOncePod" if "once" in volumes else "ReadWriteOnce"]
         size, selected = fields.get("size", "1Gi"), fields.get("selected", "")
         bound = "".join(word for word in volumes if word != "once")
-        others: Json = {key: fields[key] for key in ("of", "phase") if key in fields}
+        others: Json = {key: fields[key] for key in ("of", "phase", "uid") if key in fields}
         others |= {"spec": {"volumeName": fields["preset"]}} if "preset" in fields else {}
         going = "deleted" in fields
         self.store.claim(name, bound, owners=owners, modes=modes, size=size, selected=selected, going=going, **others)
 
-    def pod(self, name: str, *words: str) -> None:
+    def pod(self, name: str, *claims: str, **fields: str) -> None:
         """Show a pod with claims, or with an ephemeral volume; ``on`` is its node, ``to`` its node selector."""
-        claims, fields = _parse(words)
         spec: Json = {"priority": int(fields.get("priority", "0"))}
         if "cpu" in fields:
             spec["containers"] = [{"name": "c", "resources": {"requests": {"cpu": fields["cpu"]}}}]
         if "to" in fields:
             spec["nodeSelector"] = {HOST: fields["to"]}
         if "ephemeral" in claims:
-            claims = []
+            claims = ()
             spec["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
         self.pods[name] = self.store.pod(*claims, node=fields.get("on"), name=name, spec=spec)
 
@@ -243,9 +240,8 @@ class VolumeStory:
     def terminate(self, name: str) -> None:
         self.store.show(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
 
-    def answer(self, *words: str) -> None:
+    def answer(self, *faults: str, **versions: str) -> None:
         """Answer the last order: the versions that were written, or why nothing was."""
-        faults, versions = _parse(words)
         assert self.store.order is not None
         self.store.prepared(self.store.order, " ".join(faults), **versions)
 
@@ -297,9 +293,3 @@ class VolumeStory:
 
     def preempt(self) -> str:
         return " ".join(victims(self.store.run()))
-
-
-def _parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the plain words, and those with "=" as fields."""
-    fields = dict(word.split("=") for word in words if "=" in word)
-    return [word for word in words if "=" not in word], fields

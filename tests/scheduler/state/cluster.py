@@ -5,7 +5,7 @@ that are out, as in ``out=0:drained``. Pods are ``pod NAME`` (a namespace may st
 priority 0, or with further words a ``7``, ``x2``, ``60G``, ``none``, ``[{"vlan":1}]``, ``Never`` or ``nominated=NODE``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,11 +31,10 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 
 
-def read_node_words(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the words of a ``node`` say of its PF, and of the node itself."""
+def read_node_fields(fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the fields of a ``node`` say of its PF, and of the node itself."""
     pf, node = dict[str, Any](), dict[str, Any]()
-    for word in words:
-        key, _, text = word.partition("=")
+    for key, text in fields.items():
         if key == "out":
             index, _, why = text.partition(":")
             pf[key] = (Out(Indexes.of([int(index)]), why.replace("_", " "), min_tx_rate=5000),)
@@ -65,9 +64,9 @@ class Cluster:
 
     # What happens to nodes and pods.
 
-    def node(self, name: str, vfs: str = "1", *words: str) -> None:
+    def node(self, name: str, vfs: str = "1", /, **words: str) -> None:
         """Show a node; without VFs it has no inventory."""
-        pf, fields = read_node_words(words)
+        pf, fields = read_node_fields(words)
         fields |= {"labels": {"kubernetes.io/hostname": name, "vfs": vfs}}
         pf["vfs"] = int(vfs)
         self.last = self.life.show_node(name, *([self.life.make_pf(**pf)] if vfs != "0" else []), **fields)
@@ -75,7 +74,7 @@ class Cluster:
     def lose(self, node: str) -> None:
         self.life.remove_node(node)
 
-    def pod(self, name: str, *words: str) -> None:
+    def pod(self, name: str, *words: str, cpu: str = "", port: str = "", nominated: str = "") -> None:
         """Show a pod, new or with another request."""
         annotations, fields = {names.REQUEST: "[{}]"}, dict[str, Any](spec={})
         for word in words:
@@ -87,17 +86,16 @@ class Cluster:
                 annotations = {names.REQUEST: msgspec.json.encode([{}] * int(word[1:])).decode()}
             elif word == "none":
                 annotations = {}
-            elif word[:4] in ("cpu=", "port"):
-                port = {"ports": [{"containerPort": 80, "hostPort": 80}]} if word[0] == "p" else {}
-                requests = {"resources": {"requests": {"cpu": word[4:]}}} if word[0] == "c" else {}
-                old = fields["spec"].get("containers", [{"name": "c"}])[0]
-                fields["spec"] |= {"containers": [old | port | requests]}
             elif word == "Never":
                 fields["spec"] |= {"preemptionPolicy": word}
-            elif word.startswith("nominated="):
-                fields["status"] = {"nominatedNodeName": word.partition("=")[2]}
             else:
                 annotations = {names.REQUEST: word}
+        if cpu:
+            container: dict[str, Any] = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+            ports = [{"containerPort": int(port), "hostPort": int(port)}] if port else []
+            fields["spec"] |= {"containers": [container | {"ports": ports}]}
+        if nominated:
+            fields["status"] = {"nominatedNodeName": nominated}
         metadata = {"namespace": name.rpartition("/")[0] or "default"}
         old = self.pods.get(name)
         pod = (

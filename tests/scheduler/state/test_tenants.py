@@ -63,12 +63,12 @@ class Tenants:
         node(self.life, name, *(ENTRIES[entry] for entry in entries), vfs=int(vfs))
 
     def place(self, *pods: str, annotations: dict[str, str] | None = None, **spec: Any) -> str:
-        """Let pods "namespace/name*VFs" come, and decide; return the victims, and each pod's networks or why it waits.
+        """Let pods "namespace/name:VFs" come, and decide; return the victims, and each pod's networks or why it waits.
 
         It waits for VFs of others, or as in ``2+1>2``: it has 2 and requests 1 more, and the share is 2.
         """
         for text in pods:
-            key, _, count = text.partition("*")
+            key, _, count = text.partition(":")
             namespace, _, name = key.partition("/")
             request = [{}] * int(count or 1) if count != "rail0" else [{"network": "rail0"}]
             self.pods[name] = pod_of(self.life, namespace, name, request, annotations=annotations or {}, spec=spec)
@@ -115,20 +115,20 @@ STORIES = {
     "a pod gets VFs only of networks for its namespace": """
         offer n1 4 a | place team-b/b team-a-2/c default/d > b=others c=others d=others
         | place team-a/p ml-train/q > p=rail0 q=rail0 | gone b c d | offer n2 4 a all
-        | place team-b/b*2 team-b/e*2 > b=rail1,rail1 e=rail1,rail1 | place team-b/f*rail0 > f=others""",
+        | place team-b/b:2 team-b/e:2 > b=rail1,rail1 e=rail1,rail1 | place team-b/f:rail0 > f=others""",
     # Over all PFs of the entry; what one may not have another may, and what it gives back it may have again.
     "no namespace holds more than its share of a node": """
-        offer n1 4 half half | place team-a/a0*2 team-a/a1*2 team-a/a2*2
+        offer n1 4 half half | place team-a/a0:2 team-a/a1:2 team-a/a2:2
         > a0=rail0,rail0 a1=rail0,rail0 a2=team-a:4+2>4('rail0','rail1')
-        | place team-b/b*4 > b=rail1,rail1,rail1,rail1 | gone a0 | place > a2=rail0,rail0""",
+        | place team-b/b:4 > b=rail1,rail1,rail1,rail1 | gone a0 | place > a2=rail0,rail0""",
     # A packed pod would otherwise take all of them from one PF.
     "interfaces go to other entries where the share is used up": """
-        offer n1 4 half all | pack team-a/a*6 > a=rail0,rail0,rail1,rail1,rail1,rail1""",
+        offer n1 4 half all | pack team-a/a:6 > a=rail0,rail0,rail1,rail1,rail1,rail1""",
     # What another tenant loses gives this one nothing.
     "only pods of the same namespace are evicted for a share": """
-        offer n1 8 half | place team-b/other team-a/own*4 > other=rail0 own=rail0,rail0,rail0,rail0
-        | urgent team-a/high*2 > -own high=team-a:4+2>4('rail0') | gone high
-        | urgent team-c/none*5 > none=never""",
+        offer n1 8 half | place team-b/other team-a/own:4 > other=rail0 own=rail0,rail0,rail0,rail0
+        | urgent team-a/high:2 > -own high=team-a:4+2>4('rail0') | gone high
+        | urgent team-c/none:5 > none=never""",
     "nobody is evicted on a network of others": """
         offer n1 1 a | place team-a/a > a=rail0 | urgent team-b/b > b=others""",
     # One member could be placed, and the group's networks are counted by what the share leaves.
@@ -167,7 +167,7 @@ def test_an_equal_pod_of_another_namespace_is_decided_about_anew(life: Life) -> 
 
 def test_a_new_leader_counts_the_share_again(life: Life) -> None:
     tenants = Tenants(life)
-    play(tenants, "offer n1 4 half | place team-a/a*2 > a=rail0,rail0")
+    play(tenants, "offer n1 4 half | place team-a/a:2 > a=rail0,rail0")
     other = Tenants(life.successor())
     other.life.see(tenants.pods["a"])
     play(other, "offer n1 4 half | place team-a/late > late=team-a:2+1>2('rail0') | place team-b/b > b=rail0")
@@ -184,7 +184,7 @@ def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(life: Life) -> None:
     answer = tenants.place("team-b/b0", "team-b/b1", "team-b/b2", containers=containers)
     assert answer == "b0=rail1 b1=rail1 b2=team-b:2+1>2('rail1')"
     beside = {f"{names.REQUEST_OF}gpu": '{"vfs":"switch"}'}
-    assert tenants.place("team-a/a*rail0", annotations=beside, containers=containers) == "a=rail0"
+    assert tenants.place("team-a/a:rail0", annotations=beside, containers=containers) == "a=rail0"
     life.machine.check()
 
 

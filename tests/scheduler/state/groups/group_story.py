@@ -51,20 +51,20 @@ class GroupStory:
 
     def of(self, name: str, count: str) -> None:
         """Let members name this group and its ``min``."""
-        self.name(f'annotation={{"name":"{name}","min":{count}}}')
+        self.name(annotation=f'{{"name":"{name}","min":{count}}}')
 
-    def name(self, *ways: str) -> None:
+    def name(self, **labels: str) -> None:
         """Let members name their group by ``spec=train``, ``label=train``, ``annotation=JSON`` or other labels."""
-        self.labels = dict(way.split("=", 1) for way in ways)
+        self.labels = labels
         self.group, pod_group = self.labels.pop("annotation", ""), self.labels.pop("spec", "")
         self.fields["schedulingGroup"] = {"podGroupName": pod_group} if pod_group else None
         if "label" in self.labels:
             self.labels[names.POD_GROUP_LABEL] = self.labels.pop("label")
 
-    def spec(self, field: str) -> None:
-        """Let pods have this field, ``name=value``, in their spec."""
-        name, _, value = field.partition("=")
-        self.fields[name] = value if value[0].isalpha() else msgspec.json.decode(value)
+    def spec(self, **fields: str) -> None:
+        """Let pods have these fields in their spec."""
+        for name, value in fields.items():
+            self.fields[name] = value if value[0].isalpha() else msgspec.json.decode(value)
 
     def request(self, count: str) -> None:
         """Let pods request so many VFs; two are all that a node has."""
@@ -113,9 +113,8 @@ class GroupStory:
         """Let a pod that waits request so many VFs instead."""
         self._show(annotated(self.pods[pod], {names.REQUEST: json.dumps([{}] * int(count))}))
 
-    def label(self, pod: str, label: str) -> None:
-        key, _, value = label.partition("=")
-        self._change([pod], metadata={"labels": {key: value}})
+    def label(self, pod: str, **labels: str) -> None:
+        self._change([pod], metadata={"labels": labels})
 
     def terminate(self, *pods: str) -> None:
         self._change(pods, metadata=LEAVING)
@@ -139,9 +138,9 @@ class GroupStory:
         self.life.now += float(seconds)
 
     def nodes(self, *nodes: str) -> None:
-        """Show nodes; ``n1*4`` has four VFs."""
+        """Show nodes, which have two VFs if they do not say so."""
         for node in nodes:
-            name, _, vf_count = node.partition("*")
+            name, _, vf_count = node.partition(":")
             self.node_fields[name] = {"vfs": int(vf_count or 2), "labels": self.node_labels}
             self.node_fields[name]["allocatable"] = {"cpu": self.cpus}
             self.life.nodes(name, **self.node_fields[name])

@@ -36,7 +36,7 @@ TWO_STEPS = "portion 1 | steps 2"
             name annotation={{"name":"train","min":3,"within":"rack"}} | rack a | nodes a0..3 | come m0..2
             | {TWO_STEPS} | rack b | nodes b0..2 | at_once m0..2 | on a0..2""",
         "a member beyond the minimum whose node was taken is told, and placed later": f"""
-            nodes n0..2 | of train 2 | come m0..2 | {TWO_STEPS} | nodes n1*1 | at_once m0 m2 | on n0 n2 | told m1:
+            nodes n0..2 | of train 2 | come m0..2 | {TWO_STEPS} | nodes n1:1 | at_once m0 m2 | on n0 n2 | told m1:
             group train: enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free
             RDMA VFs. | nodes n3 | later 20 | at_once m1 | on n3""",
         "a large group is decided in portions, and nothing else meanwhile": """
@@ -48,7 +48,7 @@ TWO_STEPS = "portion 1 | steps 2"
         "a member that is bound elsewhere ends the decision": f"{TRIED} | bind m0 n20 | at_once m1..19",
         # The others may be where they are because of that one. With none in rack b, rack a may have one.
         "members that spread are all placed again where one has to move": f"""
-            rack a | nodes a0 a1 | rack b | nodes b0 b1 | {SPREAD} | come m0..2 | {TWO_STEPS} | nodes b0*1 b1*1
+            rack a | nodes a0 a1 | rack b | nodes b0 b1 | {SPREAD} | come m0..2 | {TWO_STEPS} | nodes b0:1 b1:1
             | at_once | nodes b0 | later 20 | at_once m0..2""",
         # Another scheduler or the last leader has bound it. The pod has not started by the end, and keeps its VFs.
         "a member that is only tried disputes no VF of a pod that is bound": f"""
@@ -57,12 +57,12 @@ TWO_STEPS = "portion 1 | steps 2"
         "our own status writes do not end it": f"{TRIED} | reject m0..19 | last_step m0..19",
     },
     LOSS={
-        "n0 taken": "nodes n0*1 | at_once m0..2 | on n1..3",
+        "n0 taken": "nodes n0:1 | at_once m0..2 | on n1..3",
         "n0 removed": "lose n0 | at_once m0..2 | on n1..3",
-        "n1 taken": "nodes n1*1 | at_once m0..2 | on n0 n2 n3",
+        "n1 taken": "nodes n1:1 | at_once m0..2 | on n0 n2 n3",
         "n1 removed": "lose n1 | at_once m0..2 | on n0 n2 n3",
     },
-    GONE={"taken": "nodes n1*1", "removed": "lose n1"},
+    GONE={"taken": "nodes n1:1", "removed": "lose n1"},
 )
 def test_a_decision_that_takes_several_steps(life: Life, story: str) -> None:
     play(GroupStory(life), story)

@@ -63,7 +63,7 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
         "members of different sizes are placed in more than one order": """
             nodes n1 | cpu 4 | nodes n2 | request 0 | of train 2 | cpu 3 | come m0 | cpu 8 | come m1 | at_once m0 m1""",
         "a waiting member may change its group": """
-            nodes n1*10 | request 1 | spec nodeSelector={"no":"where"} | of a 2 | come m0 m1 | at_once | of b 1
+            nodes n1:10 | request 1 | spec nodeSelector={"no":"where"} | of a 2 | come m0 m1 | at_once | of b 1
             | join m0 | at_once""",
         # One second, two, four, up to ten, as a pod does.
         "a group whose Bindings fail again and again comes ever later": f"""

@@ -19,7 +19,7 @@ HELD = "fill n3 n4 | nodes n2 | hold n1"
 STILL_KEPT = "later 15 | at_once | evicted | kept m0:n1 m1:n2"
 ALONE_KEPT = STILL_KEPT.removesuffix(" m1:n2")
 # The group has been decided about by this leader.
-DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 | at_once | kept m0:n1 m1:n2"
+DECIDED = "fill n1 n2 | nodes n3:0 | of pair 2 | spec priority=10 | come m0 m1 | at_once | kept m0:n1 m1:n2"
 
 
 @stories(
@@ -49,7 +49,7 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
             nodes n1 n2 | of train 3 | spec priority=10 | come m0:n1 m1:n2 m2 | MISSING | spec priority=0 | request 1
             | alone other | later 29 | at_once | kept m0:n1 m1:n2 | later 15 | at_once other | kept""",
         "with other VFs for each pod of a node": """
-            nodes n1*4 | request 1 | alone older | later 1 | request 2 | alone single:n1 | request 1 | of pair 2
+            nodes n1:4 | request 1 | alone older | later 1 | request 2 | alone single:n1 | request 1 | of pair 2
             | come m0:n1 m1:n1 | at_once single m0 m1""",
         "though a less important pod names the node too": f"""
             nodes n1 n2 | spec priority=10 | alone older | later 1 | spec priority=5 | alone low:n1
@@ -65,7 +65,7 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
             nodes n1 n2 | of pair 2 | come m0:n1 | of pair 1 | come m1:n2 | idle | kept""",
         # Counted twice in a dry run it would leave VFs claimed for ever, as the machine's check shows.
         "of a member that moves to another group only once": """
-            nodes n1*4 | request 4 | alone running | at_once running | later 1 | request 2 | spec priority=10 | MOVES
+            nodes n1:4 | request 4 | alone running | at_once running | later 1 | request 2 | spec priority=10 | MOVES
             | at_once | evicted running | of other 2 | created 0 | come x | join m0 | later 1 | at_once
             | evicted running | kept m0:n1 x:n1""",
         # Others may write the status of a pod.

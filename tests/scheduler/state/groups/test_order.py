@@ -5,7 +5,7 @@ from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
 # Two nodes are full. The older group has failed so often that its backoff is ten seconds; that of the younger is short.
-FAIL_OFTEN = " | ".join(f"nodes small-{number}*1 | later 10 | at_once" for number in range(5))
+FAIL_OFTEN = " | ".join(f"nodes small-{number}:1 | later 10 | at_once" for number in range(5))
 OLD = f"spec priority=5 | fill n1 n2 | spec priority=0 | of old 2 | come old-0 old-1 | {FAIL_OFTEN}"
 YOUNG = "of young 2 | come young-0 young-1"
 
@@ -26,11 +26,11 @@ YOUNG = "of young 2 | come young-0 young-1"
             spec priority=5 | fill n1 n2 | spec priority=0 | of old 4 | come old-0..3 | {FAIL_OFTEN}
             | delete on-n1 on-n2 | {YOUNG} | at_once young-0 young-1""",
         "a younger one, but no pod, waits while a slow decision about the older one is set aside": """
-            nodes n1*100 n2*100 n3*100 | request 1 | of old 250 | come old-0..249 | steps 1 | later 1 | of young 60
+            nodes n1:100 n2:100 n3:100 | request 1 | of old 250 | come old-0..249 | steps 1 | later 1 | of young 60
             | come young-0..59 | alone single | at_once single old-0..249 | first single""",
         # After 15 s it may start beside the older one's paused decision. It gives way after each slice of its own.
         "a younger one that has waited long does not overtake the older one between its slices": """
-            nodes n1*100 n2*100 n3*100 | request 1 | of old 290 | come old-0..289 | steps 1 | later 1 | of young 280
+            nodes n1:100 n2:100 n3:100 | request 1 | of old 290 | come old-0..289 | steps 1 | later 1 | of young 280
             | come young-0..279 | steps 1 | later 20 | at_once old-0..289""",
     }
 )
@@ -58,7 +58,7 @@ def test_room_kept_for_a_pod(life: Life, story: str) -> None:
 
 
 # The only room is taken by a pod, which ends below.
-FULL = "nodes n1*4 | request 4 | alone last | at_once last | request 2"
+FULL = "nodes n1:4 | request 4 | alone last | at_once last | request 2"
 OLD_3, YOUNG_5 = "created 3 | of old 2 | come old-0 old-1", "created 5 | of young 2 | come young-0 young-1"
 YOUNG_3 = YOUNG_5.replace("young 2", "young 3")
 RUNS = "created 6 | request 0 | {} runs@n1 | request 2"

@@ -21,7 +21,7 @@ HEAD, WORKER = _role("head"), _role("worker")
 HEAD_OF_6, WORKER_OF_6 = _role("head", min=6), _role("worker", min=6)
 TWO_HEADS, TWO_WORKERS = _role("head", heads=2, workers=2), _role("worker", heads=2, workers=2)
 # There are VFs for all; a head with 32 CPUs does not fit.
-SMALL = "request 1 | nodes n1*8 | cpu 1"
+SMALL = "request 1 | nodes n1:8 | cpu 1"
 
 
 @stories(
@@ -36,20 +36,20 @@ SMALL = "request 1 | nodes n1*8 | cpu 1"
             members exist, 1 of role 'head' missing... | {HEAD} | come head-0 | at_once head-0 worker-0..4""",
         # The roles need four: any two more.
         "members of a role beyond its minimum count towards a larger min": f"""
-            request 1 | nodes n1*5 | cpu 1 | {WORKER_OF_6} | come worker-0..4 | {HEAD_OF_6} | come head-0 | at_once
-            | nodes n2*1 | later 15 | at_once head-0 worker-0..4""",
+            request 1 | nodes n1:5 | cpu 1 | {WORKER_OF_6} | come worker-0..4 | {HEAD_OF_6} | come head-0 | at_once
+            | nodes n2:1 | later 15 | at_once head-0 worker-0..4""",
         "a recreated member of any role joins a started group": f"""
             {SMALL} | {HEAD} | come head-0 | {WORKER} | come worker-0..2 | at_once head-0 worker-0..2
             | delete head-0 worker-0 | come worker-7 | at_once worker-7""",
         # A new leader finds enough workers, but no head: no worker is placed before all heads have room.
         "no worker is placed before the head": f"""
             {SMALL} | request 0 | {WORKER} | come worker-0@n1 worker-1@n1 worker-2@n1 worker-3@n1 | request 1
-            | come worker-4 worker-5 | {HEAD} | cpu 32 | come head-0 | later 15 | at_once | nodes big-0*1 | later 15
+            | come worker-4 worker-5 | {HEAD} | cpu 32 | come head-0 | later 15 | at_once | nodes big-0:1 | later 15
             | at_once head-0 worker-4 worker-5""",
         "no worker is placed before both heads": f"""
             {SMALL} | request 0 | {TWO_WORKERS} | come worker-0@n1 worker-1@n1 worker-2@n1 | request 1
-            | come worker-3 | {TWO_HEADS} | cpu 32 | come head-0 head-1 | later 15 | at_once | nodes big-0*1
-            | later 15 | at_once | nodes big-1*1 | later 15 | at_once head-0 head-1 worker-3""",
+            | come worker-3 | {TWO_HEADS} | cpu 32 | come head-0 head-1 | later 15 | at_once | nodes big-0:1
+            | later 15 | at_once | nodes big-1:1 | later 15 | at_once head-0 head-1 worker-3""",
     }
 )
 def test_each_role_has_its_minimum(life: Life, story: str) -> None:

@@ -84,8 +84,8 @@ def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(tu
     assert count_calls(type(turns.machine.queue).earliest, lambda: turns.bind_other(1)) == 0
 
 
-NODE = "rack {0} | nodes {0}*73"
-LARGE = "nodes n0*{0} n1*{0} n2*{0} | request 1 | of large {1} | come m0..{2}"
+NODE = "rack {0} | nodes {0}:73"
+LARGE = "nodes n0:{0} n1:{0} n2:{0} | request 1 | of large {1} | come m0..{2}"
 
 
 @stories(
@@ -99,7 +99,7 @@ LARGE = "nodes n0*{0} n1*{0} n2*{0} | request 1 | of large {1} | come m0..{2}"
             {LARGE.format(100, 250, 250)} | interrupt other | delete m0 | at_once m1..250""",
         # A node comes that holds the rest, when all others have been tried without it.
         "what helps the group meanwhile is not missed": f"""
-            {LARGE.format(66, 201, 200)} | interrupt other | nodes n3*4 | later 20 | at_once m0..200""",
+            {LARGE.format(66, 201, 200)} | interrupt other | nodes n3:4 | later 20 | at_once m0..200""",
         # A pod of higher priority preempts meanwhile, and is nominated where members were tried.
         "it takes no room that is kept for another pod": f"""
             {NODE.format("n0")} | {NODE.format("n1")} | {NODE.format("n2")} | request 0 | cpu 8 | spec priority=-1

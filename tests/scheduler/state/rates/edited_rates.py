@@ -12,7 +12,7 @@ from scheduler.cycle.instructions import Instruction, Report, ReportRates, Write
 from scheduler.kube.objects import Condition, Pod
 from scheduler.state.rates.pod_rates import CONDITION
 from tests.scheduler.group_life import Life, as_bound, binds
-from tests.scheduler.state.cluster import read_node_words
+from tests.scheduler.state.cluster import read_node_fields
 from tests.scheduler.state.steps import remove, steps
 
 IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
@@ -64,8 +64,8 @@ class EditedRates:
     def wait(self, seconds: str) -> None:
         self.now += float(seconds)
 
-    def node(self, *words: str) -> None:
-        self.show_node(**read_node_words(words)[0])
+    def node(self, **words: str) -> None:
+        self.show_node(**read_node_fields(words)[0])
 
     def lose(self) -> None:
         self.life.now = self.now

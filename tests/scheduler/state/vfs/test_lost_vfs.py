@@ -40,7 +40,7 @@ class Losses(Cluster):
 
     def down(self, *nodes: str) -> None:
         for node in nodes:
-            self.node(node, "2", "up=false")
+            self.node(node, "2", up="false")
 
     def wait(self, seconds: str) -> str:
         """Let time pass; return the pods that are evicted then."""
