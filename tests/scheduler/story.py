@@ -25,7 +25,7 @@ def play(scene: object, story: str) -> None:
             answer = getattr(scene, verb)(*(word for word in words if not _FIELD.fullmatch(word)), **fields) or ""
             assert answer == " ".join(words_of(expected)), f"the answer is {answer!r}"
         except Exception as error:
-            error.add_note(f"step {number}, {step.strip()}")
+            error.add_note(f"step {number}: {' '.join(step.split())}")
             raise
 
 

@@ -1,14 +1,7 @@
-"""A cluster, step by step: ``nodes n1 vfs=1; pod a*2 vfs=1; tries a*2; gone a-0; tries a-1``.
-
-``a*2`` are a-0 and a-1. Each step is a method ``step_verb``, with names and ``key=value`` of the text as
-arguments, or ``text_verb``, with all of it.
-"""
+"""What happens to pods and nodes of a small cluster, as steps of stories."""
 
 import json
-from collections.abc import Iterable, Iterator
 from typing import Any
-
-import pytest
 
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
@@ -16,44 +9,15 @@ from mooring.names import PLACEMENT, RUNS
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
-from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import Life, as_bound, binds, changed, claiming
 from tests.scheduler.reference.messages import refusal
+from tests.scheduler.story import words_of
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def stories(texts: dict[str, str]) -> pytest.MarkDecorator:
-    """Run a test on each ``text``, by the property that it shows."""
-    return pytest.mark.parametrize("text", texts.values(), ids=texts)
-
-
-class Steps:
-    """Something with steps."""
-
-    machine: Machine
-
-    def play(self, text: str) -> None:
-        for step in text.split(";"):
-            verb, _, rest = " ".join(step.split()).partition(" ")
-            self.act(verb, rest)
-
-    def act(self, verb: str, rest: str) -> None:
-        if (check := getattr(self, f"text_{verb}", None)) is not None:
-            check(rest)
-            return
-        words = rest.split()
-        fields = dict(word.split("=") for word in words if "=" in word)
-        getattr(self, f"step_{verb}")(*each(word for word in words if "=" not in word), **fields)
-
-    def step_due(self, time: str = "") -> None:
-        """Check when something is due if nothing happens before: at a time, ever, or ``never``."""
-        due = self.machine.next_due()
-        assert due == float(time) if time not in ("", "never") else (due is None) == (time == "never")
-
-
-class Scene(Steps, Life):
+class Scene(Life):
     """A machine, and the pods on it by name."""
 
     def __init__(self, *parts: Any) -> None:
@@ -69,7 +33,7 @@ class Scene(Steps, Life):
         self.pods |= {pod.metadata.name: pod for pod in pods}
         self.see(*pods)
 
-    def step_nodes(self, *names: str, vfs: str = "2", cpu: str = "8", **labels: str) -> None:
+    def nodes(self, *names: str, vfs: int | str = 2, cpu: str = "8", **labels: Any) -> None:
         """Show nodes, with ``ready=no``, a ``taint``, or one VF ``held`` in the namespace of a pod that is gone."""
         out = (Out(Indexes.of([0]), f"{HELD_BY}gone"),) if labels.pop("held", "") else ()
         taints = [{"key": key, "effect": "NoSchedule"} for key in labels.pop("taint", "")]
@@ -78,10 +42,15 @@ class Scene(Steps, Life):
         for name in names:
             self.show_node(name, self.make_pf(vfs=int(vfs), out=out), ready=is_ready, **fields)
 
-    def step_lose(self, node: str) -> None:
+    def due(self) -> str:
+        """Return when something is due if nothing happens before."""
+        time = self.machine.next_due()
+        return "never" if time is None else f"{time:g}"
+
+    def lose(self, node: str) -> None:
         self.remove_node(self.node_of(node))
 
-    def step_pod(self, *names: str, holds: str = "", **fields: str) -> None:
+    def pod(self, *names: str, holds: str = "", **fields: str) -> None:
         """Let pods come; with ``nodeName`` they are bound, and one ``holds`` such a VF."""
         for name in names:
             made = pod_fields(**fields)
@@ -90,58 +59,56 @@ class Scene(Steps, Life):
             pod = self.make_pod(name, **made)
             self.show(claiming(pod, int(holds)) if holds else pod)
 
-    def step_phase(self, phase: str, *names: str) -> None:
+    def phase(self, phase: str, *names: str) -> None:
         self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
 
-    def step_gone(self, *names: str) -> None:
+    def delete(self, *names: str) -> None:
         self.gone(*(self.pods.pop(name) for name in names))
 
-    def step_change(self, name: str, **fields: str) -> None:
+    def change(self, name: str, **fields: str) -> None:
         """Let a pod have other fields, of those that come with it."""
         made = pod_fields(**fields)
         labels, gates = made["metadata"]["labels"], made["spec"]["schedulingGates"]
         self.show(changed(self.pods[name], metadata={"labels": labels}, spec={"schedulingGates": gates}))
 
-    def step_gated(self, count: str) -> None:
-        assert self.machine.pending_pods.depths()["gated"] == int(count)
+    def gated(self) -> str:
+        return str(self.machine.pending_pods.depths()["gated"])
 
-    def step_decide(self, name: str) -> None:
+    def decide(self, name: str) -> None:
         """Let a pod be decided about, whose Binding takes a while."""
         self.found = self.machine.step(self.now) or []
         assert [bind.pod_info.pod.metadata.name for bind in binds(self.found)] == [name]
 
-    def step_answer(self, outcome: Any, **labels: str) -> None:
+    def answer(self, outcome: Any, **labels: str) -> None:
         """Let the API server answer the Binding; on a pod that is bound it writes labels, such as the node's zone."""
         (bind,) = binds(self.found)
         self.machine.finished(bind, BOUND if outcome == "bound" else Outcome(outcome), self.now)
         if outcome == "bound":
             self.show(changed(as_bound(bind), metadata={"labels": labels, "resourceVersion": "9"}))
 
-    def step_assigned(self, name: str) -> None:
+    def assigned(self, name: str) -> None:
         assert self.machine.cache.assigned(self.pods[name].metadata.uid) is not None
 
-    def step_nominated(self, name: str, node: str) -> None:
+    def nominated(self, name: str, node: str) -> None:
         assert self.machine.reservations.node_of(self.pods[name].metadata.uid) == node
 
-    def step_tries(self, *names: str) -> None:
-        """Let all backoffs end: these pods are tried, in this order, until none is ready."""
-        assert self.tries() == list(names)
-        self.machine.check()
-
-    def tries(self) -> list[str]:
+    def tries(self) -> str:
+        """Let all backoffs end, and return which pods are tried, in this order, until none is ready."""
         self.now += 100.0
-        return list(iter(self._next, None))
+        names = list(iter(self._next, None))
+        self.machine.check()
+        return " ".join(names)
 
     def refusals(self, phases: list[str]) -> dict[str, str]:
         """Decide once, in phases that are noted, and return why nodes reject pods, by name."""
         found = self.machine.step(self.now, phases.append) or ()
         return {one.pod.metadata.name: refusal(one.message) for one in found if isinstance(one, Report)}
 
-    def text_refuses(self, text: str) -> None:
-        """Let backoffs end, and decide once: these pods get this message."""
-        names, _, message = text.partition(": ")
+    def refuses(self, *words: str) -> None:
+        """Let backoffs end, and decide once: the pods before the colon get the message behind it."""
+        names, _, message = " ".join(words).partition(": ")
         self.now += 100.0
-        assert self.refusals([]) == dict.fromkeys(each(names.split()), message)
+        assert self.refusals([]) == dict.fromkeys(words_of(names), message)
 
     def _next(self) -> str | None:
         before = {uid: one.attempts for uid, one in self.machine.pending_pods.pending.items()}
@@ -184,13 +151,3 @@ def pod_fields(
 def _pair(word: str) -> dict[str, str]:
     key, _, value = word.partition(":")
     return {key: value} if key else {}
-
-
-def each(words: Iterable[str]) -> Iterator[str]:
-    """Yield what words stand for: themselves, or so many of them."""
-    for word in words:
-        name, _, count = word.partition("*")
-        if not count:
-            yield word
-        for number in range(int(count or 0)):
-            yield name if name[0].isdigit() else f"{name}-{number}"

@@ -40,11 +40,11 @@ class Play(Scene):
 
     def advance(self) -> None:
         nodes = (self.node, self.node_changes, self.node_changes, self.node_goes)
-        pods = (self.pod, self.pod, self.pod_goes, self.pod_changes)
+        pods = (self.pod_comes, self.pod_comes, self.pod_goes, self.pod_changes)
         self.chance.choice((*nodes, *pods, self.namespace, self.time, self.answers))()
-        self.decide()
+        self.decide_all()
 
-    def decide(self) -> None:
+    def decide_all(self) -> None:
         """Decide about all ready pods, and let all backoffs end."""
         self.now += 20.0
         while (found := self.machine.step(self.now)) is not None or self.machine.queue.next_ready() is not None:
@@ -103,7 +103,7 @@ class Play(Scene):
         offer, up = chance.choice((0, 50_000, 90_000)), chance.random() < 0.9
         return self.make_pf(index, chance.randrange(4), offer_mbps=offer, up=up, network=chance.choice("ab"), out=out)
 
-    def pod(self) -> None:
+    def pod_comes(self) -> None:
         chance, spec = self.chance, self._spec()
         request = chance.choice(REQUESTS)
         if chance.random() < 0.2 and self.facts:
@@ -140,7 +140,7 @@ class Play(Scene):
 
     def pod_goes(self) -> None:
         if self.pods:
-            self.step_gone(self.chance.choice(list(self.pods)))
+            self.delete(self.chance.choice(list(self.pods)))
 
     def pod_changes(self) -> None:
         if not self.pods:

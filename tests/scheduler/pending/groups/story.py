@@ -1,7 +1,6 @@
-"""The life of a cluster with groups, step by step: ``nodes n1 n2; run a:2h; group pair*2; gone a; wait 1 -> pair*2``.
+"""What happens to groups in a small cluster, as steps of stories.
 
-``pair*2`` are pair-0 and pair-1, ``a:2h`` declares its run time, and a pod's name may stand for its node. After ``->``
-come all pods that the step binds, with ``name@node`` where the node matters.
+``a:2h`` declares the run time of a pod. Where a node's name is expected, a pod's name stands for its node.
 """
 
 import json
@@ -18,7 +17,7 @@ from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import annotated, binds, changed, kept_on, told, victims
-from tests.scheduler.pending.scene import Scene, each, pod_fields
+from tests.scheduler.pending.scene import Scene, pod_fields
 
 # Of a PodGroup: its members go one by one, or only together.
 _MODES: Json = {"": None, "all": {"all": {}}, "single": {"single": {}}}
@@ -32,31 +31,25 @@ class Story(Scene):
         super().__init__(*parts)
         # By group: the fields of its members.
         self.groups: dict[str, Json] = {}
-        self.start = 0.0
+        self.last_start = 0.0
 
-    def act(self, verb: str, rest: str) -> None:
-        words, arrow, pods = rest.partition("->")
-        super().act(verb, words)
-        if arrow:
-            self._check_bound(list(each(pods.split())), f"{verb} {rest}")
-
-    def text_says(self, text: str) -> None:
+    def says(self, *words: str) -> None:
+        """Check a part of the message, in which ``{a}`` is the node of pod a, and ``$`` its end."""
         nodes = {name: pod.spec.node_name for name, pod in self.pods.items()}
-        assert text.format_map(nodes) in f"{self.message}$"
+        assert " ".join(words).format_map(nodes) in f"{self.message}$"
 
-    def text_conceals(self, text: str) -> None:
-        assert text not in self.message
+    def conceals(self, *words: str) -> None:
+        assert " ".join(words) not in self.message
 
-    def _check_bound(self, pods: list[str], step: str) -> None:
-        bound = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(self.found)}
-        wanted = {name: self.node_of(node) or bound.get(name) for name, _, node in (pod.partition("@") for pod in pods)}
-        assert bound == wanted, step
+    def on(self, *nodes: str) -> None:
+        """Check the nodes of the pods that were bound last."""
+        assert sorted(one.assigned.node for one in binds(self.found)) == sorted(map(self.node_of, nodes))
 
-    def text_reports(self, text: str) -> None:
-        """Let the first eviction succeed, and check the report's reason and message."""
+    def reports(self) -> str:
+        """Let the first eviction succeed, and return the report's reason and message."""
         (report,) = self.machine.finished(self.evictions[0], "evicted", self.now)
         assert isinstance(report, Report)
-        assert f"{report.reason} {report.message}" == text
+        return f"{report.reason} {report.message}"
 
     @property
     def message(self) -> str:
@@ -69,9 +62,7 @@ class Story(Scene):
     def evictions(self) -> list[Evict]:
         return [one for one in self.found if isinstance(one, Evict)]
 
-    def step_gang(
-        self, count: str = "", uid: str = "u1", mode: str = "", priority: str = "", **conditions: str
-    ) -> None:
+    def gang(self, count: str = "", uid: str = "u1", mode: str = "", priority: str = "", **conditions: str) -> None:
         """Show PodGroup train with such conditions, type and status; without a count, delete it."""
         identity = Identity("train", "default")
         if not count:
@@ -84,11 +75,15 @@ class Story(Scene):
         document = {"metadata": metadata, "spec": spec, "status": {"conditions": shown}}
         self.machine.handle(PodGroup, Changed(identity, msgspec.convert(document, PodGroup)), self.now)
 
-    def step_come(self, *names: str, **fields: str) -> None:
+    def come(self, *names: str, group: str = "", **fields: str) -> None:
+        """Let pods come, which are further members of a ``group`` that came before."""
         for name, _, runs in (name.partition(":") for name in names):
-            self.step_pod(name, **{"vfs": "2", "runs": runs, **fields})
+            if group:
+                self.show(self.make_pod(name, **self.groups[group]))
+            else:
+                self.pod(name, **{"vfs": "2", "runs": runs, **fields})
 
-    def step_group(self, *names: str, kind: str = "annotation", **fields: str) -> None:
+    def group(self, *names: str, kind: str = "annotation", **fields: str) -> None:
         """Let a group come by its annotation, or with ``kind=PodGroup`` by its PodGroup."""
         name = names[0].rpartition("-")[0]
         group: Json = {key: fields.pop(key) for key in ("within", "runs") if key in fields}
@@ -98,38 +93,37 @@ class Story(Scene):
             members["spec"]["schedulingGroup"] = {"podGroupName": name}
         else:
             members["annotations"] = {GROUP: json.dumps(group)}
-        self.step_member(*names, group=name)
+        self.come(*names, group=name)
 
-    def step_member(self, *names: str, group: str) -> None:
-        self.show(*(self.make_pod(name, **self.groups[group]) for name in names))
-
-    def step_wait(self, *times: str) -> None:
-        """Let time pass in so many turns; what is decided is bound after each."""
+    def wait(self, *times: str) -> str:
+        """Let time pass in so many turns, and return all that is bound; it is after each of them."""
         self.found = []
         for time in times:
             found = self.work(_seconds(time))
             self.found += found
             self.pods |= {pod.metadata.name: pod for pod in self.bound(*binds(found))}
+        names = [one.pod_info.pod.metadata.name for one in binds(self.found)]
+        return " ".join(sorted(names, key=lambda name: (len(name), name)))
 
-    def step_quiet(self, *times: str, tries: str = "0") -> None:
+    def quiet(self, *times: str, tries: str = "0") -> None:
         """Let time pass in which groups are tried so often at most; if never, nobody is told anything."""
         decisions = self.machine.group_scheduling.decisions
         before = decisions["unschedulable"]
-        self.step_wait(*times)
+        self.wait(*times)
         assert decisions["unschedulable"] - before <= int(tries)
         assert int(tries) or not told(self.found)
 
-    def step_begin(self, time: str) -> None:
+    def begin(self, time: str) -> None:
         """Let time pass, and make only the first turn of the next decision."""
         self.now += _seconds(time)
         assert self.machine.step(self.now) == []
 
-    def step_tick(self, time: str) -> None:
+    def tick(self, time: str) -> None:
         """Let time pass in which nothing is decided."""
         self.now += _seconds(time)
         self.found = [*self.machine.tick(self.now)]
 
-    def step_leader(self, *nodes: str) -> None:
+    def leader(self, *nodes: str) -> None:
         """Let a leader with ``--backfill`` follow in 100 s: it sees these nodes, their pods, and the waiting pair."""
         names, message, reservations = [*map(self.node_of, nodes)], self.message, self.machine.reservations
         self.machine.check()
@@ -145,67 +139,69 @@ class Story(Scene):
             elif pod.spec.node_name in names:
                 status = {"phase": "Running", "startTime": start}
                 self.show(changed(pod, metadata={"creationTimestamp": start}, status=status))
-        self.step_wait("0", "1", "1")
+        self.wait("0", "1", "1")
 
-    def step_place(self, *names: str, **fields: str) -> None:
-        self.step_come(*names, **fields)
-        self.step_wait("0")
+    def put(self, *names: str, **fields: str) -> None:
+        self.come(*names, **fields)
+        self.wait("0")
         assert all(self.node_of(name.partition(":")[0]) for name in names)
 
-    def step_run(self, *names: str, **fields: str) -> None:
-        self.step_place(*names, **fields)
-        self.step_phase("Running", *(name.partition(":")[0] for name in names))
+    def run(self, *names: str, **fields: str) -> None:
+        self.put(*names, **fields)
+        self.phase("Running", *(name.partition(":")[0] for name in names))
 
-    def step_delete(self, *names: str, at: str = "2026-01-01T00:00:00Z") -> None:
+    def terminate(self, *names: str, at: str = "2026-01-01T00:00:00Z") -> None:
         """Let the API server accept deletions, which finalizers hold up."""
         metadata = {"deletionTimestamp": at, "finalizers": ["example.com/f"]}
         self.show(*(changed(self.pods[name], metadata=metadata) for name in names))
 
-    def step_declare(self, *names: str) -> None:
+    def declare(self, *names: str) -> None:
         pods = (name.partition(":") for name in names)
         self.show(*(annotated(self.pods[name], {RUNS: runs}) for name, _, runs in pods))
 
-    def step_empty(self, node: str) -> None:
-        self.step_gone(*[name for name, pod in self.pods.items() if pod.spec.node_name == node])
+    def empty(self, node: str) -> None:
+        self.delete(*[name for name, pod in self.pods.items() if pod.spec.node_name == node])
 
-    def step_stream(self, count: str, **fields: str) -> None:
-        """Let small pods end as they came, each followed by another one, until members are bound."""
+    def stream(self, count: str, **fields: str) -> str:
+        """Let small pods end as they came, each followed by another one, until members are bound; return the last."""
+        names = ""
         for number in range(int(count)):
-            self.step_come(f"small-next-{number}", vfs="1", **fields)
-            self.step_wait("1")
+            self.come(f"small-next-{number}", vfs="1", **fields)
+            self.wait("1")
             running = (name for name, pod in self.pods.items() if name.startswith("small") and pod.spec.node_name)
             if (oldest := next(running, None)) is None:
-                return
-            self.step_gone(oldest)
-            self.step_wait("1")
+                break
+            self.delete(oldest)
+            names = self.wait("1")
             if any(bind.pod_info.membership for bind in binds(self.found)):
-                return
+                break
+        return names
 
-    def step_kept(self, *nodes: str) -> None:
+    def kept(self, *nodes: str) -> None:
         assert kept_on(self) == sorted(map(self.node_of, nodes))
 
-    def step_owner(self, name: str) -> None:
+    def owner(self, name: str) -> None:
         """Check which group has first call on what becomes free."""
         owner = self.machine.pending_groups.room_owner
         assert (owner.name if owner is not None else "nobody") == name
 
-    def step_start(self, time: str, within: str = "1") -> None:
+    def start(self, time: str, within: str = "1") -> None:
         """Check the promised start, without the time that nodes need; ``same`` as at the last check."""
         promise = read_promise(self.message, 0.0)
         assert promise is not None, self.message
-        expected, tolerance = (self.start, 0.0) if time == "same" else (_seconds(time), float(within))
+        expected, tolerance = (self.last_start, 0.0) if time == "same" else (_seconds(time), float(within))
         assert abs(promise.at - expected) <= tolerance, self.message
-        self.start = promise.at
+        self.last_start = promise.at
 
-    def step_since(self, time: str) -> None:
+    def since(self, time: str) -> None:
         (reservation,) = self.machine.reservations.all()
         assert abs(reservation.since - _seconds(time)) <= 1.0
 
-    def step_promised(self, *groups: str) -> None:
+    def promised(self, *groups: str) -> None:
         promised = [one for one in self.machine.reservations.all() if one.cause == "backfill"]
         assert [one.group.name for one in promised if one.group] == list(groups)
 
-    def step_writes(self, *statuses: str) -> None:
+    def writes(self, *statuses: str) -> None:
         """Check the conditions that are written: True with two members bound, or False with the members' message."""
         written = [(one.status, one.reason, one.message) for one in self.found if isinstance(one, ReportGroup)]
         scheduled = ("True", "Scheduled", "members bound: 2, needed: at least 2")
@@ -213,13 +209,13 @@ class Story(Scene):
             scheduled if status == "True" else ("False", "Unschedulable", self.message) for status in statuses
         ]
 
-    def step_victims(self, *names: str) -> None:
+    def victims(self, *names: str) -> None:
         assert victims(self.found) == sorted(names)
 
-    def step_evicts(self, *names: str) -> None:
+    def evicts(self, *names: str) -> None:
         assert sorted(one.pod.metadata.name for one in self.evictions) == sorted(names)
 
-    def step_refuse(self) -> None:
+    def refuse(self) -> None:
         for eviction in self.evictions:
             assert self.machine.finished(eviction, "refused", self.now) == []
 

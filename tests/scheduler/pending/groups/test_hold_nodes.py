@@ -10,129 +10,133 @@ from scheduler.cycle.preemption import select_victims
 from tests.scheduler.group_life import binds, kept_on
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
-from tests.scheduler.pending.scene import stories
+from tests.scheduler.story import play, stories
 
-HOLD = "group pair*2; wait 60 1"
+HOLD = "group pair-0..1 | wait 60 1"
 # Pods of one VF, two on each node, which end by themselves; those of services do not.
 ENDING = "vfs=1 restartPolicy=Never"
 
 
 @pytest.fixture
-def story(make_story: MakeStory) -> Story:
+def scene(make_story: MakeStory) -> Story:
     return make_story(hold_s=30.0)
 
 
 @stories(
     {
         # Each pod that ends leaves one VF, and each member needs two of one node: others get none of what is kept.
-        "where it adds up": f"nodes n*4; place small*8 vfs=1; {HOLD}; stream 200 -> pair*2",
+        "where it adds up": f"nodes n-0..3 | put small-0..7 vfs=1 | {HOLD} | stream 200 > pair-0..1",
         # A group of one rack waits where a member fits now, until fewer pods are in the way in another one.
         "in the domain where the most fit": """
-            nodes a*3 rack=a; nodes b*3 rack=b; nodes c*3 rack=c; nodes d*3 rack=d; place small*24 vfs=1;
-            group racked*3 within=rack; empty c-2; wait 60; kept c*3; nodes b-3 b-4 rack=b; wait 1; kept b-2 b-3 b-4""",
+            nodes a-0..2 rack=a | nodes b-0..2 rack=b | nodes c-0..2 rack=c | nodes d-0..2 rack=d | put small-0..23
+            vfs=1 | group racked-0..2 within=rack | empty c-2 | wait 60 | kept c-0..2 | nodes b-3 b-4 rack=b | wait 1 |
+            kept b-2 b-3 b-4""",
         # They may stay for ever: then those members that fit are kept room, and no more.
         "not on those of a higher priority": """
-            nodes n1; place small*2 vfs=1 priority=7; nodes n2; group pair*2; wait 60; kept n2;
-            says Room is kept for the members that fit.$""",
+            nodes n1 | put small-0..1 vfs=1 priority=7 | nodes n2 | group pair-0..1 | wait 60 | kept n2 | says Room is
+            kept for the members that fit.$""",
         "where pods do not end if there is no other place": f"""
-            nodes n1 n2; place a b; nodes n3; place small*2 {ENDING}; {HOLD}; kept n2 n3; gone a; wait 1 ->;
-            kept n1 n3""",
+            nodes n1 n2 | put a b | nodes n3 | put small-0..1 {ENDING} | {HOLD} | kept n2 n3 | delete a | wait 1 | kept
+            n1 n3""",
         # Otherwise the free node would be kept for ever, beside one that never becomes free.
         "in a domain where all in the way end rather than beside a free node": f"""
-            nodes a1 a2 rack=a; place a b; nodes b1 b2 b3 rack=b; place small*6 {ENDING}; nodes a3 rack=a;
-            group pair*2 within=rack; wait 60 1; kept b2 b3""",
+            nodes a1 a2 rack=a | put a b | nodes b1 b2 b3 rack=b | put small-0..5 {ENDING} | nodes a3 rack=a | group
+            pair-0..1 within=rack | wait 60 1 | kept b2 b3""",
         # What is kept stands and falls as one, and the group is decided about again.
-        "elsewhere if it goes": f"nodes n1 n2 n3; place small*6 vfs=1; {HOLD}; kept n2 n3; lose n3; wait 1; kept n1 n2",
+        "elsewhere if it goes": f"""
+            nodes n1 n2 n3 | put small-0..5 vfs=1 | {HOLD} | kept n2 n3 | lose n3 | wait 1 | kept n1 n2""",
     }
 )
-def test_where_room_is_kept(story: Story, text: str) -> None:
-    story.play(text)
+def test_where_room_is_kept(scene: Story, story: str) -> None:
+    play(scene, story)
 
 
 @stories(
     {
         "those with room, and then the emptiest": f"""
-            nodes n1 n2 n3 n4; place small*8 {ENDING}; gone small-4 small-6; {HOLD}; kept n3 n4; gone small-0 small-2;
-            wait 1; kept n3 n4""",
+            nodes n1 n2 n3 n4 | put small-0..7 {ENDING} | delete small-4 small-6 | {HOLD} | kept n3 n4 | delete small-0
+            small-2 | wait 1 | kept n3 n4""",
         "not those with a pod of a higher priority": f"""
-            nodes o*10; place high*10 priority=7; nodes n3 n4; place small*4 vfs=1; {HOLD}; kept n3 n4;
-            stream 8 -> pair*2""",
+            nodes o-0..9 | put high-0..9 priority=7 | nodes n3 n4 | put small-0..3 vfs=1 | {HOLD} | kept n3 n4 | stream
+            8 > pair-0..1""",
         "not those with a pod of a Deployment": f"""
-            nodes o*2; place service*2; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4;
-            stream 8 restartPolicy=Never -> pair*2""",
+            nodes o-0..1 | put service-0..1 | nodes n3 n4 | put small-0..3 {ENDING} | {HOLD} | kept n3 n4 | stream 8
+            restartPolicy=Never > pair-0..1""",
         "nor if these are more than are looked at closely": f"""
-            nodes o*10; place service*10; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4;
-            stream 8 restartPolicy=Never -> pair*2""",
+            nodes o-0..9 | put service-0..9 | nodes n3 n4 | put small-0..3 {ENDING} | {HOLD} | kept n3 n4 | stream 8
+            restartPolicy=Never > pair-0..1""",
         "those with pods that are being deleted, whatever their restart policy": f"""
-            nodes n1 n2; place a b; nodes n3 n4; place small*4 {ENDING}; group pair*2; delete a b; wait 60;
+            nodes n1 n2 | put a b | nodes n3 n4 | put small-0..3 {ENDING} | group pair-0..1 | terminate a b | wait 60 |
             kept n1 n2""",
     }
 )
 @pytest.mark.parametrize("fewest", [1, 4])
-def test_the_nodes_that_are_looked_at(story: Story, monkeypatch: pytest.MonkeyPatch, fewest: int, text: str) -> None:
+def test_the_nodes_that_are_looked_at(scene: Story, monkeypatch: pytest.MonkeyPatch, fewest: int, story: str) -> None:
     """So many are looked at closely."""
     monkeypatch.setattr(select_victims, "_FEWEST", fewest)
-    story.play(text)
+    play(scene, story)
 
 
-def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(story: Story) -> None:
+def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(scene: Story) -> None:
     """A node where fewer pods are in the way takes the place of another one, never the other way round."""
-    story.play(f"nodes n*8; place small*16 vfs=1; {HOLD}")
+    play(scene, f"nodes n-0..7 | put small-0..15 vfs=1 | {HOLD}")
     in_the_way = [4]
     for _ in range(30):
-        in_the_way.append(sum(len(story.machine.cache.assigned_pods_on(node)) for node in kept_on(story)))
-        story.play("stream 1; victims")
-        if any(bind.pod_info.membership for bind in binds(story.found)):
+        in_the_way.append(sum(len(scene.machine.cache.assigned_pods_on(node)) for node in kept_on(scene)))
+        scene.stream("1")
+        scene.victims()
+        if any(bind.pod_info.membership for bind in binds(scene.found)):
             break
     assert in_the_way == sorted(in_the_way, reverse=True)
     assert in_the_way[-1] == 1
 
 
 def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
-    story: Story, monkeypatch: pytest.MonkeyPatch
+    scene: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget is for nodes that may be waited for, however many others there are."""
     monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 64)
     # The last one of equal ones comes first.
-    story.play("nodes n1 n2 rack=first; place small*4 vfs=1")
+    play(scene, "nodes n1 n2 rack=first | put small-0..3 vfs=1")
     for rack in range(8):
-        story.play(f"nodes high{rack}*12 rack=high{rack}; place on{rack}*12 priority=7")
-    story.play("group pair*2 within=rack; wait 60 1; kept n1 n2")
+        play(scene, f"nodes high{rack}-0..11 rack=high{rack} | put on{rack}-0..11 priority=7")
+    play(scene, "group pair-0..1 within=rack | wait 60 1 | kept n1 n2")
 
 
-def test_nodes_are_judged_in_portions(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_judged_in_portions(scene: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
-    story.play("nodes high*6; place on*6 priority=7; nodes n1 n2; place a b; group pair*2; wait 29; tick 2")
-    turns = len(list(iter(lambda: story.machine.step(story.now), None)))
+    play(scene, "nodes high-0..5 | put on-0..5 priority=7 | nodes n1 n2 | put a b | group pair-0..1 | wait 29 | tick 2")
+    turns = len(list(iter(lambda: scene.machine.step(scene.now), None)))
     assert turns >= 8
-    story.play("kept n1 n2")
+    play(scene, "kept n1 n2")
 
 
 def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
-    story: Story, monkeypatch: pytest.MonkeyPatch
+    scene: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise others would take what has become free so far."""
-    story.play(f"nodes n1 n2 n3; place small*6 vfs=1; {HOLD}; kept n2 n3")
+    play(scene, f"nodes n1 n2 n3 | put small-0..5 vfs=1 | {HOLD} | kept n2 n3")
     monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 0)
-    first = next(name for name, pod in story.pods.items() if pod.spec.node_name == "n2")
-    story.play(f"gone {first}; come small-next vfs=1; wait 1 ->; kept n2 n3")
+    first = next(name for name, pod in scene.pods.items() if pod.spec.node_name == "n2")
+    play(scene, f"delete {first} | come small-next vfs=1 | wait 1 | kept n2 n3")
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_group_that_fits_the_cluster_starts_in_the_end(story: Story, seed: int) -> None:
+def test_every_group_that_fits_the_cluster_starts_in_the_end(scene: Story, seed: int) -> None:
     """Members need any part of a node, pods end in any order, and there is always another one for what they leave."""
     chance = random.Random(seed)
     nodes, vfs = chance.randint(3, 8), chance.randint(2, 4)
-    story.play(f"nodes n*{nodes} vfs={vfs}; place small*{vfs * nodes} vfs=1")
+    play(scene, f"nodes n-1..{nodes} vfs={vfs} | put small-1..{vfs * nodes} vfs=1")
     size = chance.randint(2, nodes)
     group = f'{{"name":"any","min":{size}}}'
-    story.see(*(story.member(f"m{n}", group, request=[{}] * chance.randint(1, vfs)) for n in range(size)))
-    story.play("wait 60")
+    scene.see(*(scene.member(f"m{n}", group, request=[{}] * chance.randint(1, vfs)) for n in range(size)))
+    play(scene, "wait 60")
     for number in range(40 * vfs * nodes):
-        running = [name for name, pod in story.pods.items() if pod.spec.node_name]
-        story.play(f"come next-{number} vfs=1; gone {chance.choice(running)}; wait 1")
-        members = [bind for bind in binds(story.found) if bind.pod_info.membership]
+        running = [name for name, pod in scene.pods.items() if pod.spec.node_name]
+        play(scene, f"come next-{number} vfs=1 | delete {chance.choice(running)}")
+        scene.wait("1")
+        members = [bind for bind in binds(scene.found) if bind.pod_info.membership]
         if members:
             assert len(members) == size
             return
-    pytest.fail(f"the group of {size} has not started, {len(story.pods)} pods run or wait")
+    pytest.fail(f"the group of {size} has not started, {len(scene.pods)} pods run or wait")

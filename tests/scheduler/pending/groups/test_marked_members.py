@@ -10,7 +10,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import changed
 from tests.scheduler.pending.groups.story import Story
-from tests.scheduler.pending.scene import stories
+from tests.scheduler.story import play, stories
 
 
 def _condition(scheduler: str = "mooring", reason: str = "PreemptionByScheduler") -> Json:
@@ -30,96 +30,97 @@ STATES: dict[str, Json] = {
 
 
 class MarkedStory(Story):
-    """A story with PodGroup train, whose members m-0, m-1 and so on have a node."""
+    """A scene with PodGroup train, whose members m-0, m-1 and so on have a node."""
 
-    def step_unreadable(self) -> None:
+    def unreadable(self) -> None:
         self.machine.handle(PodGroup, Unreadable(Identity("train", "default"), "it is no object"), self.now)
 
-    def step_members(self, *states: str, name: str = "m") -> None:
+    def exist(self, *states: str, name: str = "m") -> None:
         spec = {"schedulingGroup": {"podGroupName": "train"}}
         for number, state in enumerate(states):
             self.show(self.make_pod(f"{name}-{number}", None, node="n1", spec=spec, **STATES[state]))
 
-    def step_unmark(self, name: str) -> None:
+    def unmark(self, name: str) -> None:
         self.show(changed(self.pods[name], status={"conditions": []}))
 
 
 @pytest.fixture
-def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    story = MarkedStory(machine, make_node, make_pf, make_pod)
-    story.play("nodes n1 n2 n3")
-    return story
+def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
+    scene = MarkedStory(machine, make_node, make_pf, make_pod)
+    play(scene, "nodes n1 n2 n3")
+    return scene
 
 
 @pytest.mark.parametrize("mode", ["PodGroup", "all"])
-def test_the_rest_of_an_order_is_evicted(story: Story, mode: str) -> None:
+def test_the_rest_of_an_order_is_evicted(scene: Story, mode: str) -> None:
     """The others are gone already, and fewer than the group needs are left; after the patience, and told why."""
-    story.play(f"gang 2 mode={mode}; members marked; wait 2.5*22; evicts; wait 5*3; evicts m-0")
+    play(scene, f"gang 2 mode={mode} | exist marked | wait 2.5*22 | evicts | wait 5*3 | evicts m-0")
     reason = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
-    story.play(f"reports Preempted evicted: {reason}")
-    story.play("delete m-0; wait 2.5*96; evicts")
+    play(scene, f"reports > Preempted evicted: {reason}")
+    play(scene, "terminate m-0 | wait 2.5*96 | evicts")
 
 
-@pytest.mark.parametrize(("disruption", "steps"), [("", "30; evicts m-0"), (',"disruption":"pod"', "96; evicts")])
-def test_the_rest_of_a_group_by_annotation_is_evicted(story: Story, disruption: str, steps: str) -> None:
+@pytest.mark.parametrize(("disruption", "steps"), [("", "30 | evicts m-0"), (',"disruption":"pod"', "96 | evicts")])
+def test_the_rest_of_a_group_by_annotation_is_evicted(scene: Story, disruption: str, steps: str) -> None:
     """Unless its members go one by one."""
     group = {names.GROUP: f'{{"name":"train","min":2{disruption}}}'}
-    story.show(story.make_pod("m-0", None, node="n1", annotations=group, **STATES["marked"]))
-    story.play(f"wait 2.5*{steps}")
+    scene.show(scene.make_pod("m-0", None, node="n1", annotations=group, **STATES["marked"]))
+    play(scene, f"wait 2.5*{steps}")
 
 
 @stories(
     {
-        "enough are left, though all were to go": "gang 2 mode=all; members leaving marked marked",
-        "the crash came before the first deletion": "gang 2 mode=all; members marked marked marked",
-        "no member is deleted before all are marked": "gang 3 mode=all; members marked bare",
-        "members go one by one by default": "gang 2; members leaving marked",
-        "members go one by one": "gang 2 mode=Pod; members leaving marked",
-        "members go one by one (v1beta1)": "gang 2 mode=single; members leaving marked",
-        "marked by another scheduler": "gang 2 mode=all; members foreign",
-        "marked by an eviction": "gang 2 mode=all; members evicted",
-        "a member leaves for another reason": "gang 2 mode=all; members marked marked; wait 2.5*28; evicts; delete m-1",
-        "the deletion was under way": "gang 2 mode=all; members marked; wait 2.5*12; evicts; delete m-0",
+        "enough are left, though all were to go": "gang 2 mode=all | exist leaving marked marked",
+        "the crash came before the first deletion": "gang 2 mode=all | exist marked marked marked",
+        "no member is deleted before all are marked": "gang 3 mode=all | exist marked bare",
+        "members go one by one by default": "gang 2 | exist leaving marked",
+        "members go one by one": "gang 2 mode=Pod | exist leaving marked",
+        "members go one by one (v1beta1)": "gang 2 mode=single | exist leaving marked",
+        "marked by another scheduler": "gang 2 mode=all | exist foreign",
+        "marked by an eviction": "gang 2 mode=all | exist evicted",
+        "a member leaves for another reason": """
+            gang 2 mode=all | exist marked marked | wait 2.5*28 | evicts | terminate m-1""",
+        "the deletion was under way": "gang 2 mode=all | exist marked | wait 2.5*12 | evicts | terminate m-0",
         "the mark is taken back after a refused deletion": """
-            gang 2 mode=all; members marked; wait 2.5*12; evicts; unmark m-0""",
+            gang 2 mode=all | exist marked | wait 2.5*12 | evicts | unmark m-0""",
         "its controller made others": """
-            gang 3 mode=all; members leaving marked; wait 2.5*4; evicts; members bare bare name=new""",
+            gang 3 mode=all | exist leaving marked | wait 2.5*4 | evicts | exist bare bare name=new""",
         "a new group of the same name has no mark": """
-            gang 2 mode=all; members leaving leaving leaving; wait 2.5*4; evicts; gone m*3; members bare name=new""",
-        "without its PodGroup nobody knows how the group goes": "gang 2 mode=all; members leaving marked; gang",
+            gang 2 mode=all | exist leaving leaving leaving | wait 2.5*4 | evicts | delete m-0..2 | exist bare
+            name=new""",
+        "without its PodGroup nobody knows how the group goes": "gang 2 mode=all | exist leaving marked | gang",
         # For victims it counts as one that goes as a whole, so that nobody of it goes alone.
-        "nor where it cannot be read": "gang 2 mode=all; members leaving marked; unreadable",
+        "nor where it cannot be read": "gang 2 mode=all | exist leaving marked | unreadable",
     }
 )
-def test_a_group_goes_on(story: Story, text: str) -> None:
-    story.play(f"{text}; wait 2.5*96; evicts")
+def test_a_group_goes_on(scene: Story, story: str) -> None:
+    play(scene, f"{story} | wait 2.5*96 | evicts")
 
 
-def test_a_refused_eviction_is_tried_again(story: Story) -> None:
+def test_a_refused_eviction_is_tried_again(scene: Story) -> None:
     """A disruption budget may forbid it for a while."""
-    story.play(
-        "gang 2 mode=all; members marked; wait 2.5*25; evicts m-0; refuse; wait 2.5*22; evicts; wait 2.5*8; evicts m-0"
-    )
+    play(scene, "gang 2 mode=all | exist marked | wait 2.5*25 | evicts m-0 | refuse")
+    play(scene, "wait 2.5*22 | evicts | wait 2.5*8 | evicts m-0")
 
 
-def test_the_machine_wakes_up_for_it(story: Story) -> None:
+def test_the_machine_wakes_up_for_it(scene: Story) -> None:
     """No event has to come: `next_due` leads to the eviction in time."""
-    story.play("gang 2 mode=all; members marked")
+    play(scene, "gang 2 mode=all | exist marked")
     for _ in range(50):
-        due = story.machine.next_due()
+        due = scene.machine.next_due()
         assert due is not None
-        story.play(f"wait {max(due - story.now, 0.0)}")
-        if story.evictions:
+        play(scene, f"wait {max(due - scene.now, 0.0)}")
+        if scene.evictions:
             break
-    assert PATIENCE_S <= story.now <= PATIENCE_S + 10.0
+    assert PATIENCE_S <= scene.now <= PATIENCE_S + 10.0
 
 
-def test_hundreds_are_evicted_some_at_a_time(story: Story) -> None:
-    story.play(f"gang 512 mode=all; members {'marked ' * 300}")
+def test_hundreds_are_evicted_some_at_a_time(scene: Story) -> None:
+    play(scene, f"gang 512 mode=all | exist {'marked ' * 300}")
     most, evicted = 0, list[str]()
     for _ in range(40):
-        story.play("wait 2.5")
-        most = max(most, len(story.evictions))
-        evicted += [one.pod.metadata.name for one in story.evictions]
+        play(scene, "wait 2.5")
+        most = max(most, len(scene.evictions))
+        evicted += [one.pod.metadata.name for one in scene.evictions]
     assert most == 64
-    assert sorted(evicted) == sorted(story.pods)
+    assert sorted(evicted) == sorted(scene.pods)

@@ -8,92 +8,98 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import orders, told
 from tests.scheduler.pending.groups.story import Story
-from tests.scheduler.pending.scene import stories
+from tests.scheduler.story import play, stories
 
-COME = "group pair*2 priority=10; wait 0; victims a b; kept n1 n2"
+COME = "group pair-0..1 priority=10 | wait 0 | victims a b | kept n1 n2"
 # The group preempts all pods, or two of four.
-ALL = f"nodes n1 n2; place a b; {COME}"
-TWO = f"nodes n1 n2; place a b; nodes n3 n4; place c priority=5; place d priority=6; {COME}"
+ALL = f"nodes n1 n2 | put a b | {COME}"
+TWO = f"nodes n1 n2 | put a b | nodes n3 n4 | put c priority=5 | put d priority=6 | {COME}"
 
 
 @pytest.fixture
-def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
+def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
     return Story(machine, make_node, make_pf, make_pod)
 
 
 @stories(
     {
         "members start together when all victims have left": (
-            f"{ALL}; gone a; wait 15 ->; victims; gone b; wait 15 -> pair*2; kept"
+            f"{ALL} | delete a | wait 15 | victims | delete b | wait 15 > pair-0..1 | kept"
         ),
         "no further pods leave while victims terminate": (
-            f"{TWO}; delete a b; gone a; wait 20 20 20 20 20 ->; victims; gone b; wait 20 -> pair*2"
+            f"{TWO} | terminate a b | delete a | wait 20 20 20 20 20 | victims | delete b | wait 20 > pair-0..1"
         ),
         "a more important pod takes the room, and all nominations end": (
-            f"{ALL}; come urgent priority=99; gone a; wait 1 -> urgent; wait 30 ->; victims; gone b; wait 30 ->; kept"
+            f"""
+                {ALL} | come urgent priority=99 | delete a | wait 1 > urgent | wait 30 | victims | delete b | wait 30 |
+                kept"""
         ),
         # The priority of the group's PodGroup decides, not that of its pods.
         "a less important pod does not take the room": (
-            "gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup priority=5; wait 0; victims a b; "
-            "come single priority=9; gone a; wait 15 ->; victims; gone b; wait 15 -> train*2"
+            """
+                gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 |
+                victims a b |"""
+            "come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1"
         ),
         "all nominations end if a member is deleted and not created again": (
-            f"{ALL}; gone pair-0; wait 29; kept n1 n2; wait 30; kept"
+            f"{ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept"
         ),
         "no room is reserved for a group without its PodGroup": (
-            "gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup; wait 0; victims a b; "
-            "kept n1 n2; gang; wait 30; kept"
+            "gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b |"
+            "kept n1 n2 | gang | wait 30 | kept"
         ),
         "a group waits for VFs of its victims, but not for ever": (
-            f"{TWO}; nodes n1 held=1; gone a b; wait 15 ->; victims; kept n1 n2; "
-            f"wait {VF_PATIENCE_S + 1} 15 ->; victims c; kept n2 c"
+            f"{TWO} | nodes n1 held=1 | delete a b | wait 15 | victims | kept n1 n2 |"
+            f"wait {VF_PATIENCE_S + 1} 15 | victims c | kept n2 c"
         ),
         "a new leader waits for VFs of pods that the old one preempted": (
-            "nodes n1 n2; place a b; delete a b; nodes n3 n4; place c d; group pair*2 priority=10; wait 0; victims; "
-            "nodes n1 held=1; gone a b; wait 15 ->; victims; nodes n1; wait 15 -> pair*2"
+            """
+                nodes n1 n2 | put a b | terminate a b | nodes n3 n4 | put c d | group pair-0..1 priority=10 | wait 0 |
+                victims |"""
+            "nodes n1 held=1 | delete a b | wait 15 | victims | nodes n1 | wait 15 > pair-0..1"
         ),
         "a new leader takes the room of a pod that is being deleted already": (
-            "nodes n1 n2 n3; place a; place b priority=5; place c priority=6; delete c; "
-            "group pair*2 priority=10; wait 0; victims a; kept a c"
+            "nodes n1 n2 n3 | put a | put b priority=5 | put c priority=6 | terminate c |"
+            "group pair-0..1 priority=10 | wait 0 | victims a | kept a c"
         ),
         # The priority of the group's PodGroup decides, not that of its pods.
         "room of a nominated pod above a group does not count for it": (
-            "nodes n1 n2; place a; place b priority=5; come above priority=50; wait 0; victims a; "
-            "gang 2 priority=10; group train*2 kind=PodGroup priority=100; wait 0; victims"
+            "nodes n1 n2 | put a | put b priority=5 | come above priority=50 | wait 0 | victims a |"
+            "gang 2 priority=10 | group train-0..1 kind=PodGroup priority=100 | wait 0 | victims"
         ),
     }
 )
-def test_the_life_of_nominations(story: Story, text: str) -> None:
-    story.play(text)
+def test_the_life_of_nominations(scene: Story, story: str) -> None:
+    play(scene, story)
 
 
-def test_a_wait_for_vfs_that_is_over_makes_nothing_due(story: Story) -> None:
+def test_a_wait_for_vfs_that_is_over_makes_nothing_due(scene: Story) -> None:
     """The VFs are released, and the group was not decided about since."""
-    story.play(f"{ALL}; nodes n1 held=1; gone a b; wait 15")
-    assert story.machine.reservations.next_due() is not None
-    story.play("nodes n1")
-    story.machine.tick(story.now + VF_PATIENCE_S + 1.0)
-    assert story.machine.reservations.next_due() is None
-    story.play("kept n1 n2")
+    play(scene, f"{ALL} | nodes n1 held=1 | delete a b | wait 15")
+    assert scene.machine.reservations.next_due() is not None
+    play(scene, "nodes n1")
+    scene.machine.tick(scene.now + VF_PATIENCE_S + 1.0)
+    assert scene.machine.reservations.next_due() is None
+    play(scene, "kept n1 n2")
 
 
-def test_all_nominations_end_if_a_victim_cannot_be_deleted(story: Story) -> None:
+def test_all_nominations_end_if_a_victim_cannot_be_deleted(scene: Story) -> None:
     """Another attempt follows although nothing happens that could help."""
-    story.play(ALL)
-    (order,) = orders(story.found)
-    reports = story.machine.finished(order, DeleteVictimsResult((), "forbidden"), story.now)
-    story.play("kept")
+    play(scene, ALL)
+    (order,) = orders(scene.found)
+    reports = scene.machine.finished(order, DeleteVictimsResult((), "forbidden"), scene.now)
+    play(scene, "kept")
     assert told(reports) == {}
-    assert story.machine.next_due() == 0.0
+    assert scene.machine.next_due() == 0.0
     why = "the API server rejected the preemption: forbidden"
-    assert told(story.machine.tick(story.now)) == {"pair-0": why, "pair-1": why}
-    story.play("wait 0; victims; wait 15; victims a b")
+    assert told(scene.machine.tick(scene.now)) == {"pair-0": why, "pair-1": why}
+    play(scene, "wait 0 | victims | wait 15 | victims a b")
 
 
-def test_the_event_of_each_victim_names_its_own_node(story: Story) -> None:
+def test_the_event_of_each_victim_names_its_own_node(scene: Story) -> None:
     """All are deleted in one order."""
-    story.play(ALL)
-    (order,) = orders(story.found)
-    reports = story.machine.finished(order, DeleteVictimsResult(order.victims), story.now)
+    play(scene, ALL)
+    (order,) = orders(scene.found)
+    reports = scene.machine.finished(order, DeleteVictimsResult(order.victims), scene.now)
     nodes = {one.pod.metadata.name: one.message.rpartition(" ")[2] for one in reports if isinstance(one, Report)}
-    assert nodes == {name: story.node_of(name) for name in "ab"}
+    assert nodes == {name: scene.node_of(name) for name in "ab"}
