@@ -73,6 +73,10 @@ _PLACES: dict[str, tuple[dict[str, Any], str]] = {
         _IN_RACK,
         "nodes b*2; job 2 -> b*2; nodes b*4; nodes b=a; job 1 ->; remove b-0 -> b",
     ),
+    "nodes without the zone's label are no domain": (
+        _IN_ZONE,
+        "nodes n=x.a; job 1 -> n; nodes n=?.a*2; job 1 ->; nodes n=x.a*2 -> n",
+    ),
     # The group begins again, domain included.
     "all have failed": (_IN_RACK, "nodes a*2 b*3; job 2 -> a*2; fail m0 m1; pods a ->; job 2 -> b*2"),
 }

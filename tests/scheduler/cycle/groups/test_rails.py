@@ -9,6 +9,7 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import read_assignment
+from mooring.annotations.pf_terms import Access
 from scheduler.cycle.instructions import Instruction
 from tests.scheduler.cycle.groups.scene import Scene, message_of
 from tests.scheduler.group_life import binds, told, victims
@@ -158,6 +159,23 @@ def test_a_member_whose_network_no_node_has_keeps_no_others_from_sending_pods_aw
     life.spec = {"priority": 10}
     life.ask(*_requests("elsewhere ? ?"), rails="same", min=2)
     assert len(victims(life.work())) == 2
+
+
+@pytest.mark.parametrize("holders", [(), ("other", "default")], ids=["on two PFs", "beside what it has"])
+def test_of_a_network_a_namespace_has_room_for_its_share(life: Scene, holders: tuple[str, ...]) -> None:
+    """On network a it may have two more VFs, of four on each node that are free or another namespace's."""
+    access = Access(max_share=50, entry=1)
+    for number in range(len(holders) or 1):
+        pfs = [life.make_pf(k, 2, network="a", access=access) for k in range(2)]
+        life.put_node(f"n{number}", *pfs, life.make_pf(2, 3, network="b"))
+    for number, namespace in enumerate(holders):
+        fields: dict[str, Any] = {
+            "metadata": {"namespace": namespace},
+            "spec": {"nodeSelector": {"name": f"n{number}"}},
+        }
+        assert len(life.place(life.make_pod("", [{"network": "a"}] * 2, **fields))) == 1
+    life.ask([{}], [{}], [{}], **_ANY)
+    assert _networks(life.work()) == "b b b"
 
 
 def test_networks_that_no_node_has_together_are_not_tried(life: Scene) -> None:

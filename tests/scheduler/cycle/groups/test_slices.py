@@ -23,6 +23,11 @@ _STARTED = "nodes z.a*2:2 z.b*2:2; job 6:1 -> z.a*3 z.b*3; nodes y.c*3:2; "
 _STORIES = {
     # The largest rack, and the smallest one that holds the last slice.
     "few domains are used": (_FOURS, "nodes z.a:4 z.b:8 z.c:12 z.d:8; job 16:1 -> z.c*12 z.a*4"),
+    # Zone y has nine places, and six for slices of two.
+    "room for whole slices counts": (
+        [{"size": 2, "within": "rack"}, {"size": 4, "within": "zone"}],
+        "nodes y.a:3 y.b:3 y.c:3 z.a:4 z.b:4 z.c:2; job 8:1 -> z.a*4 z.b*4",
+    ),
     # Also if other ranks are lost and do not come back.
     "a lost rank joins its slice": (_THREES, f"{_STARTED}lose m0; again m0 -> z.a"),
     "a last rank does": (_THREES, f"{_STARTED}lose m5; again m5 -> z.b"),
@@ -128,7 +133,7 @@ def test_members_beyond_min_start_in_whole_slices(life: Scene, seed: int) -> Non
 
 @pytest.mark.parametrize("has_ranks", [False, True])
 @pytest.mark.parametrize(("slices", "story"), _STORIES.values(), ids=_STORIES)
-def test_where_slices_and_lost_ranks_are(life: Scene, slices: dict[str, Any], story: str, *, has_ranks: bool) -> None:
+def test_where_slices_and_lost_ranks_are(life: Scene, slices: object, story: str, *, has_ranks: bool) -> None:
     """Members without an index have the rank that their name ends with, as the workers of an MPIJob."""
     life.ranks = Random(1) if has_ranks else None
     life.play(story, slices=slices)

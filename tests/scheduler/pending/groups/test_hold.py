@@ -18,6 +18,8 @@ HALF = f"nodes n1 | put a | nodes n2 | {HOLD}"
         # No backoff leaves what becomes free to a pod of the same priority.
         "a group that was just tried comes first": f"""
             {FULL} | delete a | wait 0 | come single | delete b | wait 0 > pair-0..1""",
+        "it holds as early though it changes while it waits": """
+            nodes n1 | put a | nodes n2 | group pair-0..1 | wait 20 | come late group=pair | wait 11 | owner pair""",
         # Room that is free already is kept from then on, and until then it is not; so is what others have yet to leave.
         "the hold begins when its time is over though nothing happens": """
             nodes n1 | put a | nodes n2 | group pair-0..1 | wait 0 | due > 1 | kept | wait 31 | kept n1 n2 | says 2 not

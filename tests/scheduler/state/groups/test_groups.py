@@ -62,6 +62,10 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
         # In the order of their indexes the small one would take a part of the room that only the large one needs.
         "members of different sizes are placed in more than one order": """
             nodes n1 | cpu 4 | nodes n2 | request 0 | of train 2 | cpu 3 | come m0 | cpu 8 | come m1 | at_once m0 m1""",
+        # The one with VFs, which is tried first, takes cpu of the only node with enough for the other one.
+        "the members' own order is one of them": """
+            nodes n1 | cpu 4 | nodes n2 | request 0 | of train 2 | cpu 8 | come m0 | request 2 | cpu 1 | come m1
+            | at_once m0 m1""",
         "a waiting member may change its group": """
             nodes n1:10 | request 1 | spec nodeSelector={"no":"where"} | of a 2 | come m0 m1 | at_once | of b 1
             | join m0 | at_once""",

@@ -41,6 +41,9 @@ SMALL = "request 1 | nodes n1:8 | cpu 1"
         "a recreated member of any role joins a started group": f"""
             {SMALL} | {HEAD} | come head-0 | {WORKER} | come worker-0..2 | at_once head-0 worker-0..2
             | delete head-0 worker-0 | come worker-7 | at_once worker-7""",
+        "a group of which members of each role have succeeded is not short": f"""
+            {SMALL} | {HEAD} | come head-0 | {WORKER} | come worker-0..2 | at_once head-0 worker-0..2
+            | succeed head-0 worker-0 | spec nodeSelector={{"no":"where"}} | come worker-3 | at_once | urgent > no""",
         # A new leader finds enough workers, but no head: no worker is placed before all heads have room.
         "no worker is placed before the head": f"""
             {SMALL} | request 0 | {WORKER} | come worker-0@n1 worker-1@n1 worker-2@n1 worker-3@n1 | request 1

@@ -28,6 +28,7 @@ URGENT = "spec priority=9 | alone urgent | at_once urgent"
             {START} | {OTHER} | at_once | kept :n3 | kept_vfs 2 | {URGENT}""",
         "is used by a member that is made again": f"""
             {START} | alone other | at_once | lose n1 | delete m0 | come again | at_once again | on n3""",
+        "stays when a member leaves": f"{START} | delete m0 | later 2 | at_once | kept :n3",
         "is released with the last member": f"{START} | delete m0 m1 | {OTHER} | later 2 | at_once other | kept",
         "is released once all ask for less": f"""
             {START} | {ASKS_NO_MORE} | join m0 | later 1 | at_once | kept :n3 | join m1 | later 1 | at_once | kept

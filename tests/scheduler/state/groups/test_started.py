@@ -113,6 +113,8 @@ BEFORE = {
         "pods that join with a node do not complete a start that was cut short": f"""
             {FOUR} | come r0..3 | decide r0..3 | carry_out r0 r1 | refuse changed r2 r3 | alone a0@other-0 a1@other-1
             | join a0 a1 | fail a0 a1 | lose n4 | later 15 | bound""",
+        "pods that join with a node do not count when they have succeeded": f"""
+            {FOUR} | alone a0@n1 | join a0 | succeed a0 | come r0..2 | bound | come r3 | bound r0..3""",
         "pods that join with a node neither start a group nor make it half placed": f"""
             {FOUR} | alone a0@n1 a1@n2 a2@n3 | join a0..2 | fail a0 a1 | come r0 r1 | bound | urgent > no | come r2
             | bound r0..2""",

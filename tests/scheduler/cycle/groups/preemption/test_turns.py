@@ -37,6 +37,7 @@ def _grow(life: Life) -> None:
 
 CHANGES = [
     pytest.param(Scene("n1:a n2:b n3:c"), _cordon, "b c", id="no victim is on a node that is cordoned"),
+    pytest.param(Scene("n1 n2:b@5 n3:c"), _cordon, "b c", id="no member is nominated on a node that is cordoned"),
     pytest.param(
         Scene("n1:a n2:b n3:c", group={"rails": "same"}),
         lambda life: life.remove_node("n3"),
