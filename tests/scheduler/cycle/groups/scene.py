@@ -1,18 +1,15 @@
-"""Clusters and lives of a group in a short notation.
+"""What happens to a group in a small cluster, as steps of stories, and words for nodes, pods and members.
 
 Nodes: ``a*2`` are nodes a-0 and a-1 in rack a, ``x.a`` is a node in zone x and rack a, ``?`` stands for no label, and
-``n=a`` names node n-0. Behind that: ``:4+4`` VFs of each PF (2 without), ``@8`` cpus, ``#1`` pods, ``!`` cordoned.
-Nodes by networks: ``n1 a b:4 c! ~d; n2 a`` are nodes with a PF of a VF, or of four, on each network; that of c is down,
-and other pods hold that of d.
-Members: ``3`` that want two VFs, ``3:8@1`` that want eight and a cpu.
-A story has steps such as ``nodes a*2; job 3; lose m0 -> a*2``: what follows the arrow is where members are bound by
-then, in the order of their numbers.
+``n/a`` names node n-0. Amounts are ``:4+4`` VFs of each PF (2 without), ``@8`` cpus and ``#1`` pods; ``!`` is cordoned.
+Nodes by networks: ``n1 a b:4 c! ~d`` is a node with a PF of a VF, or of four, on each network; that of c is down, and
+other pods hold that of d.
+Members: ``3`` that want two VFs, ``3:8@1`` that want eight and a cpu. Pods: ``a:1`` wants a VF in rack a.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -24,19 +21,26 @@ from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds, changed, told
+from tests.scheduler.story import words_of
 
 _WORD = re.compile(
-    r"(?:(?P<name>\w+)=)?(?P<path>[^*:@#!]*)(?:\*(?P<count>\d+))?(?::(?P<vfs>[\d+]+))?(?:@(?P<cpu>[\d.]+))?"
-    r"(?:#(?P<pods>\d+))?(?P<cordoned>!?)"
+    r"(?:(?P<name>\w+)/)?(?P<path>[^:@#!]*)(?::(?P<vfs>[\d+]+))?(?:@(?P<cpu>[\d.]+))?(?:#(?P<pods>\d+))?"
+    r"(?P<cordoned>!?)"
 )
 _PF = re.compile(r"(?P<held>~?)(?P<network>\w+)(?::(?P<vfs>\d+))?(?P<down>!?)")
+# How the fields of a group are read that a story gives.
+_READ: dict[str, Callable[[str], object]] = {
+    "min": int,
+    "prefer": lambda text: text.split(","),
+    "slices": lambda text: [{"within": label, "size": int(size)} for label, size in re.findall(r"(\w+):(\d+)", text)],
+}
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def _words(text: str) -> Iterator[dict[str, str]]:
-    for word in text.split():
+def _amounts(words: Iterable[str]) -> Iterator[dict[str, str]]:
+    for word in words:
         match = _WORD.fullmatch(word)
-        assert match, f"{word!r} is no node"
+        assert match, f"{word!r} is neither a node nor a pod"
         yield match.groupdict("")
 
 
@@ -56,11 +60,8 @@ def nodes_of_members(instructions: Iterable[Instruction]) -> dict[int, str]:
     return {rank: nodes[f"m{rank}"] for rank in sorted(int(name[1:]) for name in nodes if name.startswith("m"))}
 
 
-def summary(instructions: Iterable[Instruction]) -> str:
-    """Return where members are bound, such as ``a*2 b``, in the order of their numbers."""
-    paths = [node.rpartition("-")[0] for node in nodes_of_members(instructions).values()]
-    runs = [(path, len(list(run))) for path, run in groupby(paths)]
-    return " ".join(path if count == 1 else f"{path}*{count}" for path, count in runs)
+def racks_of_members(instructions: Iterable[Instruction]) -> str:
+    return " ".join(node.rpartition("-")[0] for node in nodes_of_members(instructions).values())
 
 
 def message_of(instructions: Iterable[Instruction]) -> str:
@@ -83,6 +84,7 @@ class Scene(Life):
         # What members that come have beside the defaults, and the request, spec and labels of each that came.
         self.spec, self.labels = dict[str, Any](), dict[str, str]()
         self.wants = dict[str, tuple[object, dict[str, Any], dict[str, str]]]()
+        self.decided = list[Instruction]()
 
     def put_node(self, name: str, *pfs: Pf, **fields: Any) -> None:
         """Show a node; its labels have its name as well."""
@@ -91,31 +93,32 @@ class Scene(Life):
 
     def build(self, text: str, keys: Sequence[str] = ("region", "zone", "rack")) -> None:
         """Show nodes; ``keys`` are their labels from wide to narrow, the last ones of which are used."""
+        self.nodes(*words_of(text), keys=keys)
+
+    def nodes(self, *names: str, keys: Sequence[str] = ("region", "zone", "rack"), **_fields: Any) -> None:
         numbers = dict[str, int]()
-        for word in _words(text):
+        for word in _amounts(names):
             name = word["name"] or word["path"]
             values = word["path"].split(".")
             labels = {key: value for key, value in zip(keys[-len(values) :], values, strict=True) if value != "?"}
             pfs = [self.make_pf(k, int(vfs)) for k, vfs in enumerate((word["vfs"] or "2").split("+"))]
             allocatable = {"cpu": word["cpu"] or "8", "pods": word["pods"] or "110"}
             spec = {"unschedulable": bool(word["cordoned"])}
-            for _ in range(int(word["count"] or 1)):
-                number = numbers[name] = numbers.get(name, -1) + 1
-                self.put_node(f"{name}-{number}", *pfs, labels=labels, allocatable=allocatable, spec=spec)
+            number = numbers[name] = numbers.get(name, -1) + 1
+            self.put_node(f"{name}-{number}", *pfs, labels=labels, allocatable=allocatable, spec=spec)
 
     def wire(self, text: str, **fields: Any) -> None:
-        """Show nodes by the networks of their PFs, as in the text above."""
-        for line in text.split("; "):
-            name, *words = line.split()
-            matches = [match for word in words if (match := _PF.fullmatch(word))]
-            assert len(matches) == len(words), line
-            pfs = [
-                self.make_pf(k, int(match["vfs"] or 1), network=match["network"], up=not match["down"])
-                for k, match in enumerate(matches)
-            ]
-            self.put_node(name, *pfs, **fields)
-            if held := [match["network"] for match in matches if match["held"]]:
-                self.occupy(name, *held)
+        """Show a node by the networks of its PFs, as in the text above."""
+        name, *words = text.split()
+        matches = [match for word in words if (match := _PF.fullmatch(word))]
+        assert len(matches) == len(words), text
+        pfs = [
+            self.make_pf(k, int(match["vfs"] or 1), network=match["network"], up=not match["down"])
+            for k, match in enumerate(matches)
+        ]
+        self.put_node(name, *pfs, **fields)
+        if held := [match["network"] for match in matches if match["held"]]:
+            self.occupy(name, *held)
 
     def occupy(self, node: str, *networks: str, priority: int = 0) -> None:
         """Let other pods have a VF on each of these networks of a node."""
@@ -127,9 +130,9 @@ class Scene(Life):
         """Let members come with these requests."""
         self._see_members([(request, self.spec) for request in requests], group)
 
-    def job(self, text: str, **group: Any) -> None:
+    def job(self, *members: str, **group: Any) -> None:
         """Let members come, as in the text above."""
-        words = [word for word in _words(text) for _ in range(int(word["path"]))]
+        words = [word for word in _amounts(members) for _ in range(int(word["path"]))]
         wants: list[Any] = [([{}] * int(word["vfs"] or 2), self.spec | cpus(word["cpu"] or 0)) for word in words]
         self._see_members(wants, group)
 
@@ -140,61 +143,46 @@ class Scene(Life):
             self.wants[f"m{rank}"] = *want, self.labels | ({INDEX: str(rank)} if self.ranks else {})
         comers = list(self.wants)[first:]
         for name in self.ranks.sample(comers, len(comers)) if self.ranks else comers:
-            self._see_again(name)
+            self.again(name)
 
-    def _see_again(self, name: str) -> None:
-        request, spec, labels = self.wants[name]
-        self.see(self.member(name, self.group, request=request, spec=spec, metadata={"labels": labels}))
+    def again(self, *names: str) -> None:
+        for name in names:
+            request, spec, labels = self.wants[name]
+            self.see(self.member(name, self.group, request=request, spec=spec, metadata={"labels": labels}))
 
     def set_group(self, count: int, fields: dict[str, Any]) -> None:
-        """Set what members say of their group, unless some have come already."""
+        """Set what members say of their group, unless some have come already; ``slices=rack:3`` are of three."""
+        fields = {key: _READ.get(key, str)(value) if isinstance(value, str) else value for key, value in fields.items()}
         self.group = self.group or json.dumps({"name": "train", "min": count} | fields)
 
     def steps(self, count: int) -> list[Instruction]:
         return [one for _ in range(count) for one in self.machine.step(self.now) or ()]
 
-    def play(self, story: str, **group: Any) -> list[Instruction]:
-        """Play the steps of a story; return what is decided last."""
-        decided = list[Instruction]()
-        for step in story.split("; "):
-            action, arrow, expected = step.partition("->")
-            self._act(*action.strip().partition(" ")[::2], group)
-            if arrow:
-                decided = self.work(10.0)
-                assert summary(decided) == expected.strip(), f"{step!r}: {summary(decided)!r}"
-                self.bound(*binds(decided))
-        return decided
+    def run(self) -> str:
+        """Decide, and return the racks of the members that are bound, in the order of their numbers."""
+        self.decided = self.work(10.0)
+        self.bound(*binds(self.decided))
+        return racks_of_members(self.decided)
 
-    def _act(self, verb: str, text: str, group: dict[str, Any]) -> None:
-        match verb:
-            case "nodes":
-                self.build(text)
-            case "job":
-                self.job(text, **group)
-            case "pods":
-                for number, word in enumerate(_words(text)):
-                    spec = {} if word["path"] == "?" else {"nodeSelector": {"rack": word["path"]}}
-                    self.see(self.make_pod(f"p{number}", [{}] * int(word["vfs"] or 2), spec=spec))
-            case "remove":
-                self.remove_node(text)
-            case _:
-                for name in text.split():
-                    self._act_on(verb, name)
+    def pods(self, *words: str) -> None:
+        for number, word in enumerate(_amounts(words)):
+            spec = {} if word["path"] == "?" else {"nodeSelector": {"rack": word["path"]}}
+            self.see(self.make_pod(f"p{number}", [{}] * int(word["vfs"] or 2), spec=spec))
 
-    def _act_on(self, verb: str, name: str) -> None:
-        pod = self.running[name]
-        match verb:
-            case "again":
-                self._see_again(name)
-            case "lose":
-                self.gone(pod)
-            case "fail":
-                self.see(changed(pod, status={"phase": "Failed"}))
-            case "crash":
-                self.remove_node(pod.spec.node_name or "")
-                self.gone(pod)
-            case _:
-                raise ValueError(verb)
+    def lose(self, node: str) -> None:
+        self.remove_node(node)
+
+    def delete(self, *pods: str) -> None:
+        self.gone(*(self.running[name] for name in pods))
+
+    def fail(self, *pods: str) -> None:
+        self.see(*(changed(self.running[name], status={"phase": "Failed"}) for name in pods))
+
+    def crash(self, *pods: str) -> None:
+        """Let pods go with their nodes."""
+        for name in pods:
+            self.lose(self.running[name].spec.node_name or "")
+            self.delete(name)
 
     def bound(self, *decisions: Any) -> list[Pod]:
         pods = super().bound(*decisions)

@@ -32,7 +32,7 @@ def _unequal(life: Scene, count: int, **group: Any) -> None:
 @pytest.mark.parametrize("steps", range(4))
 def test_a_node_may_come_while_racks_are_tried(life: Scene, steps: int) -> None:
     """The zone that holds all of them is tried after the racks, by what its nodes had when the decision began."""
-    life.build("r.a*11:4+4 r.b*11:4+4")
+    life.build("r.a:4+4*11 r.b:4+4*11")
     _unequal(life, 30, prefer=["rack"], within="zone")
     found = life.steps(steps)
     life.build("r.c:4+4")
@@ -42,7 +42,7 @@ def test_a_node_may_come_while_racks_are_tried(life: Scene, steps: int) -> None:
 @pytest.mark.parametrize("gone", ["b-0", "b-5"])
 def test_a_rack_is_tried_though_one_of_its_nodes_goes(life: Scene, gone: str) -> None:
     """Also the first one, by which the rack was known."""
-    life.build("a*10:4+4 c*10:4+4 b*17:4+4")
+    life.build("a:4+4*10 c:4+4*10 b:4+4*17")
     _unequal(life, 30, within="rack")
     found = life.steps(1)
     life.remove_node(gone)
@@ -54,7 +54,7 @@ def test_a_rack_is_tried_though_one_of_its_nodes_goes(life: Scene, gone: str) ->
 @pytest.mark.parametrize("is_apart", [False, True])
 def test_room_outside_the_preferred_domain_wakes_the_group(life: Scene, prefer: Any, spec: Any, is_apart: bool) -> None:
     """As many fit in the whole cluster as in the rack: why the next one does not is told of the cluster."""
-    life.build("a*2:4+4" if is_apart else "a:4+4")
+    life.build("a:4+4*2" if is_apart else "a:4+4")
     life.wire("b-0 rail0:4 rail0:4", labels={"rack": "b"}, spec=spec)
     if is_apart:
         _apart(life, 3, [{}], prefer=prefer)
@@ -71,7 +71,8 @@ def test_of_members_that_keep_apart_a_node_holds_one(life: Scene) -> None:
     """Otherwise each of the small racks would be tried, on many networks: more than a decision may try."""
     eight = " ".join(f"rail{k}:4" for k in range(8))
     for rack, size in [*((f"r{number}", 49) for number in range(15)), ("large", 50)]:
-        life.wire("; ".join(f"{rack}-{number} {eight}" for number in range(size)), labels={"rack": rack})
+        for number in range(size):
+            life.wire(f"{rack}-{number} {eight}", labels={"rack": rack})
     _apart(life, 50, [{}, {}], within="rack", rails="same")
     assert {node.partition("-")[0] for node in places(life.work()).values()} == {"large"}
 
@@ -80,7 +81,7 @@ def test_of_members_that_keep_apart_a_node_holds_one(life: Scene) -> None:
 def test_one_decision_tries_all_domains(life: Scene, monkeypatch: pytest.MonkeyPatch, fits: bool) -> None:
     """Each domain has its own limit of attempts. Nobody is preempted if the last domain has room."""
     monkeypatch.setattr(group_cycle, "_MAX_ATTEMPTS", 1)
-    life.build(f"a:4+4 b:4+4 c:4+4 z*{2 if fits else 1}:4+4")
+    life.build(f"a:4+4 b:4+4 c:4+4 z:4+4*{2 if fits else 1}")
     life.place(life.make_pod("low", [{}], spec={"nodeSelector": {"name": "z-0"}}))
     _unequal(life, 3, within="rack")
     found = life.work()

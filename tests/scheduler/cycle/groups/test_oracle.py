@@ -73,7 +73,7 @@ def _fill(life: Scene, hosts: Sequence[Host], members: Sequence[Member], least: 
 
 
 def _show(life: Scene, number: int, host: Host) -> None:
-    life.build(f"n{number}={host.rack}:{'+'.join(map(str, host.vfs))}@{host.cpu}")
+    life.build(f"n{number}/{host.rack}:{'+'.join(map(str, host.vfs))}@{host.cpu}")
 
 
 def _fit(hosts: Sequence[Host], members: Sequence[Member], bound: Mapping[int, str]) -> bool:

@@ -13,44 +13,50 @@ from mooring.annotations.pf_terms import Access
 from scheduler.cycle.instructions import Instruction
 from tests.scheduler.cycle.groups.scene import Scene, message_of
 from tests.scheduler.group_life import binds, told, victims
+from tests.scheduler.story import play, stories
 
-_SAME, _INDEX = {"rails": "same"}, {"rails": "index"}
-_ANY = _SAME | {"min": 1}
 _EIGHT = tuple(f"rail{number}" for number in range(8))
 # The last ones in order are free.
 _TWO_FREE = " ".join(network if network in ("rail5", "rail7") else f"~{network}" for network in _EIGHT)
-# Nodes and members that come, and the networks of each one that waits then, ``.`` if it is not bound. A member ``b+?``
-# wants an interface on network b and one on any, ``-`` wants none.
-_PLACES: dict[str, tuple[dict[str, Any], *tuple[str, ...]]] = {
+# A member ``b+?`` wants an interface on network b and one on any, ``-`` wants none.
+_PLACES = {
     # In natural order of the names, whatever the order of the PFs, and counting networks that are down.
-    "the kth network of its node": (_INDEX, "n1 r10 r2 r1; n2 r1! r2 r10 | ?+?+? ?+?+? -> r1+r2+r10 r1+r2+r10"),
+    "the kth network of its node": """
+        wire n1 r10 r2 r1 | wire n2 r1! r2 r10 | come ?+?+? ?+?+? rails=index | run > r1+r2+r10 r1+r2+r10""",
     # Each node alone would allow more; the group needs what all nodes have in common.
-    "one network for all members": (_SAME, "n1 a b; n2 b c | ? ? -> b b"),
+    "one network for all members": "wire n1 a b | wire n2 b c | come ? ? rails=same | run > b b",
     # It would fit if its members' interfaces might lie on different networks.
-    "a group without a common network waits": (_SAME, "n1 a; n2 b | ? ? ->", "n3 a | -> a a"),
+    "a group without a common network waits": """
+        wire n1 a | wire n2 b | come ? ? rails=same | run | wire n3 a | run > a a""",
     # Each interface has a network of its own, in natural order.
-    "interface k is on the kth network": (_SAME, "n1 b:4 a:4; n2 a:4 b:4 | ?+? ?+? -> a+b a+b"),
+    "interface k is on the kth network": "wire n1 b:4 a:4 | wire n2 a:4 b:4 | come ?+? ?+? rails=same | run > a+b a+b",
     # Those that are left over would wait for room on the network of the first, which has none.
-    "as many of three as fit on one network": (_ANY, "n1 ~a b; n2 ~a b; n3 a b | ? ? ? -> b b b"),
-    "as many of four as fit on one network": (_ANY, "n1 ~a b; n2 ~a b; n3 a b | ? ? ? ? -> b b b ."),
-    "a network that members name": (_SAME, "n1 a:4 b:4; n2 a:4 b:4 | b+? b+? -> b+b b+b"),
+    "as many of three as fit on one network": """
+        wire n1 ~a b | wire n2 ~a b | wire n3 a b | come ? ? ? rails=same min=1 | run > b b b""",
+    "as many of four as fit on one network": """
+        wire n1 ~a b | wire n2 ~a b | wire n3 a b | come ? ? ? ? rails=same min=1 | run > b b b .""",
+    "a network that members name": "wire n1 a:4 b:4 | wire n2 a:4 b:4 | come b+? b+? rails=same | run > b+b b+b",
     # Another network with room does not serve.
-    "a later member joins the others' network": (_ANY, "n1 a b | ? -> a", "| ? ->", "n2 b a | -> a"),
+    "a later member joins the others' network": """
+        wire n1 a b | come ? rails=same min=1 | run > a | come ? | run | wire n2 b a | run > a""",
     # Nothing else happens in the cluster that would bring the wide one back.
-    "a network that placed members leave open": (_ANY, "n1 a; n2 b:2 | - ?+? -> - b+b"),
-    "free networks among many": (_SAME, f"n1 {_TWO_FREE}; n2 {_TWO_FREE} | ?+? ?+? -> rail5+rail7 rail5+rail7"),
-    "one on no network keeps no others from starting": (_SAME | {"min": 2}, "n1 a:4 | elsewhere ? ? -> . a a"),
-    "one whose network is full keeps no others": (_SAME | {"min": 2}, "n1 ~a b:2 | a a b b -> . . b b"),
-    "unless it is needed": (_SAME, "n1 a:4 | elsewhere ? ? ->"),
+    "a network that placed members leave open": "wire n1 a | wire n2 b:2 | come - ?+? rails=same min=1 | run > - b+b",
+    "free networks among many": f"""
+        wire n1 {_TWO_FREE} | wire n2 {_TWO_FREE} | come ?+? ?+? rails=same | run > rail5+rail7 rail5+rail7""",
+    "one on no network keeps no others from starting": """
+        wire n1 a:4 | come elsewhere ? ? rails=same min=2 | run > . a a""",
+    "one whose network is full keeps no others": "wire n1 ~a b:2 | come a a b b rails=same min=2 | run > . . b b",
+    "unless it is needed": "wire n1 a:4 | come elsewhere ? ? rails=same | run",
     # A member without its VFs is no member that fits; the first inventory brings them back.
-    "while no node has a network nobody is bound": (_SAME, "n1 | ? ? ->", "n1 a:2 | -> a a"),
+    "while no node has a network nobody is bound": "wire n1 | come ? ? rails=same | run | wire n1 a:2 | run > a a",
     # Of 512 choices few hold the large one.
-    "a member with more interfaces": (_SAME, "n0 c c:0 f; n1 h g:3 b:0; n2 d; n3 a:0 c | ?+?+? ? -> g+h+g g"),
+    "a member with more interfaces": """
+        wire n0 c c:0 f | wire n1 h g:3 b:0 | wire n2 d | wire n3 a:0 c | come ?+?+? ? rails=same | run > g+h+g g""",
 }
 
 
-def _requests(text: str) -> list[list[dict[str, str]]]:
-    members = [[] if word == "-" else word.split("+") for word in text.split()]
+def _requests(words: Iterable[str]) -> list[list[dict[str, str]]]:
+    members = [[] if word == "-" else word.split("+") for word in words]
     return [[{} if network == "?" else {"network": network} for network in member] for member in members]
 
 
@@ -70,26 +76,38 @@ def _forty_racks(life: Scene) -> None:
         life.wire(f"n{rack}-{number} rack{rack}:{int(rack == 39)}", labels={"rack": f"r{rack}"})
 
 
-@pytest.mark.parametrize("case", _PLACES.values(), ids=_PLACES)
-def test_the_networks_of_a_group(life: Scene, case: tuple[dict[str, Any], *tuple[str, ...]]) -> None:
-    group, *steps = case
-    for step in steps:
-        action, _, networks = step.partition("->")
-        nodes, _, members = action.partition("|")
-        if nodes.strip():
-            life.wire(nodes)
-        life.ask(*_requests(members), **group)
-        decided = life.work(1.0)
-        waiting = [name for name in life.wants if name not in life.running]
-        assert _networks(decided, waiting) == networks.strip()
+class RailStory:
+    """Nodes by their networks, and members by those that they want."""
+
+    def __init__(self, life: Scene) -> None:
+        self.life = life
+
+    def wire(self, *words: str) -> None:
+        self.life.wire(" ".join(words))
+
+    def come(self, *members: str, **group: str) -> None:
+        self.life.ask(*_requests(members), **group)
+
+    def run(self) -> str:
+        """Return the networks of each member that waited, ``.`` if it is not bound; if none is, all are told why."""
+        decided = self.life.work(1.0)
+        waiting = [name for name in self.life.wants if name not in self.life.running]
+        networks = _networks(decided, waiting)
         assert networks or list(told(decided)) == waiting
-        life.bound(*binds(decided))
+        self.life.bound(*binds(decided))
+        return networks
+
+
+@stories(_PLACES)
+def test_the_networks_of_a_group(life: Scene, story: str) -> None:
+    play(RailStory(life), story)
 
 
 @pytest.mark.parametrize("rails", ["same", "index"])
 def test_where_no_member_fits_on_any_network_all_nodes_are_the_reason(life: Scene, rails: str) -> None:
     """Not those of the domain that was tried last, and not the networks that were tried there."""
-    life.wire("n1 rail1; n2 rail2")
+    life.wire("n1 rail1")
+    life.wire("n2 rail2")
     life.ask(*[[{"pf": "none*"}]] * 2, rails=rails, within="name")
     reason = "0/2 nodes are available for the 1st member: 2 node(s) had no PF named 'none*'."
     assert message_of(life.work()) == f"group train: 0 of 2 members fit: {reason}"
@@ -105,7 +123,8 @@ def test_a_network_that_is_down_keeps_its_number(life: Scene) -> None:
 
 def test_members_whose_vfs_are_to_be_packed_have_all_on_one_network(life: Scene) -> None:
     """As long as one has room for all of them."""
-    life.wire("n1 a:4 b:4; n2 a:4 b:4")
+    life.wire("n1 a:4 b:4")
+    life.wire("n2 a:4 b:4")
     group = '{"name":"train","min":4,"rails":"same"}'
     annotations = {names.GROUP: group, names.REQUEST: "[{}, {}]", names.PLACEMENT: '{"pfs": "pack"}'}
     life.see(*(life.make_pod(f"m{number}", annotations=annotations) for number in range(4)))
@@ -116,7 +135,7 @@ def test_members_whose_vfs_are_to_be_packed_have_all_on_one_network(life: Scene)
 def test_networks_that_only_one_rack_has_are_found(life: Scene, within: Any) -> None:
     """The one with room comes last of forty."""
     _forty_racks(life)
-    life.ask([{}], [{}], **_SAME, **within)
+    life.ask([{}], [{}], rails="same", **within)
     assert _networks(life.work()) == "rack39 rack39"
 
 
@@ -157,7 +176,7 @@ def test_a_member_whose_network_no_node_has_keeps_no_others_from_sending_pods_aw
     life.wire("n1 a:2")
     life.occupy("n1", "a", "a")
     life.spec = {"priority": 10}
-    life.ask(*_requests("elsewhere ? ?"), rails="same", min=2)
+    life.ask(*_requests(("elsewhere", "?", "?")), rails="same", min=2)
     assert len(victims(life.work())) == 2
 
 
@@ -174,7 +193,7 @@ def test_of_a_network_a_namespace_has_room_for_its_share(life: Scene, holders: t
             "spec": {"nodeSelector": {"name": f"n{number}"}},
         }
         assert len(life.place(life.make_pod("", [{"network": "a"}] * 2, **fields))) == 1
-    life.ask([{}], [{}], [{}], **_ANY)
+    life.ask([{}], [{}], [{}], rails="same", min=1)
     assert _networks(life.work()) == "b b b"
 
 

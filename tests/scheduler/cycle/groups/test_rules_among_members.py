@@ -31,7 +31,7 @@ def _spread(*keys: str) -> dict[str, Any]:
 
 def _count_placed(life: Scene, members: str, spec: dict[str, Any], **group: int) -> int:
     life.spec, life.labels = spec, _LABELS
-    life.job(members, **group)
+    life.job(*members.split(), **group)
     return len(binds(life.work()))
 
 
@@ -39,7 +39,7 @@ def _count_placed(life: Scene, members: str, spec: dict[str, Any], **group: int)
 @pytest.mark.parametrize("count", [4, 64])
 def test_members_that_keep_together_go_where_all_fit(life: Scene, large: str, small: str, count: int) -> None:
     """The node that has the most left, the best one for the first of them, is in a rack that is too small."""
-    life.build(f"{large}*{count // 2}@2 {small}*{count // 2 - 2}@2 {small}@3")
+    life.build(f"{large}@2*{count // 2} {small}@2*{count // 2 - 2} {small}@3")
     assert _count_placed(life, f"{count}:0@1", _beside("train", "rack")) == count
 
 
@@ -112,7 +112,7 @@ def test_members_that_spread(
         members = [1] * random.randint(2, 4) if is_equal else random.choices((1, 2, 3, 4), k=random.randint(3, 6))
         scene = life.successor(Machine("mooring"))
         for number, (labels, cpu) in enumerate(nodes):
-            scene.build(f"n{number}={labels['rack']}.{labels['row']}@{cpu}", ("rack", "row"))
+            scene.build(f"n{number}/{labels['rack']}.{labels['row']}@{cpu}", ("rack", "row"))
         count = _count_placed(scene, " ".join(f"1:0@{cpu}" for cpu in members), _spread(*keys))
         expected = _some_order_places(nodes, members, keys)
         possible += expected
@@ -131,7 +131,7 @@ def test_members_that_spread_stay_even_where_another_pod_takes_a_place(
     life.machine.group_scheduling.portion = 1
     life.build("a@{} a@{} b@{}".format(*members))
     life.spec, life.labels = _spread("rack"), _LABELS
-    life.job(" ".join(f"1:0@{cpu}" for cpu in members), min=1)
+    life.job(*(f"1:0@{cpu}" for cpu in members), min=1)
     found = life.steps(until)
     life.see(life.make_pod(node="b-0", spec=cpus(1) | {"nodeName": "b-0"}))
     counts = Counter(node == "b-0" for node in places(found + life.work()).values())

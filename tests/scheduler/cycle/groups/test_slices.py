@@ -12,6 +12,7 @@ from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from tests.scheduler.cycle.groups.scene import INDEX, Scene, message_of, nodes_of_members
 from tests.scheduler.group_life import changed, orders, told, victims
+from tests.scheduler.story import play, stories
 
 # Members that the nodes of each rack hold, by zone and rack.
 Room = Mapping[str, Sequence[Sequence[int]]]
@@ -19,26 +20,24 @@ _THREES, _FOURS = {"size": 3, "within": "rack"}, {"size": 4, "within": "rack"}
 # What the path of a node shows: the zone of a wide slice, the rack of a narrow one, and the name of that rack.
 _ZONE, _RACK, _RACK_NAME = slice(2), slice(3), slice(2, 3)
 # Two slices of three, each in a rack for four, and a rack that is free.
-_STARTED = "nodes z.a*2:2 z.b*2:2; job 6:1 -> z.a*3 z.b*3; nodes y.c*3:2; "
+_STARTED = "nodes z.a:2*2 z.b:2*2 | job 6:1 slices=rack:3 | run > z.a*3 z.b*3 | nodes y.c:2*3"
 _STORIES = {
     # The largest rack, and the smallest one that holds the last slice.
-    "few domains are used": (_FOURS, "nodes z.a:4 z.b:8 z.c:12 z.d:8; job 16:1 -> z.c*12 z.a*4"),
+    "few domains are used": "nodes z.a:4 z.b:8 z.c:12 z.d:8 | job 16:1 slices=rack:4 | run > z.c*12 z.a*4",
     # Zone y has nine places, and six for slices of two.
-    "room for whole slices counts": (
-        [{"size": 2, "within": "rack"}, {"size": 4, "within": "zone"}],
-        "nodes y.a:3 y.b:3 y.c:3 z.a:4 z.b:4 z.c:2; job 8:1 -> z.a*4 z.b*4",
-    ),
+    "room for whole slices counts": """
+        nodes y.a:3 y.b:3 y.c:3 z.a:4 z.b:4 z.c:2 | job 8:1 slices=rack:2,zone:4 | run > z.a*4 z.b*4""",
     # Also if other ranks are lost and do not come back.
-    "a lost rank joins its slice": (_THREES, f"{_STARTED}lose m0; again m0 -> z.a"),
-    "a last rank does": (_THREES, f"{_STARTED}lose m5; again m5 -> z.b"),
-    "a rank does beside another lost one": (_THREES, f"{_STARTED}lose m0 m1; again m1 -> z.a"),
-    "a rank does beside one of another slice": (_THREES, f"{_STARTED}lose m2 m4; again m4 -> z.b"),
-    "lost ranks join theirs": (
-        _FOURS,
-        "nodes z.a*5:1 z.b*5:1 z.c*5:1; job 12:1 -> z.a*4 z.b*4 z.c*4; lose m8 m1; again m8 -> z.c; again m1 -> z.a",
-    ),
+    "a lost rank joins its slice": f"{_STARTED} | delete m0 | again m0 | run > z.a",
+    "a last rank does": f"{_STARTED} | delete m5 | again m5 | run > z.b",
+    "a rank does beside another lost one": f"{_STARTED} | delete m0 m1 | again m1 | run > z.a",
+    "a rank does beside one of another slice": f"{_STARTED} | delete m2 m4 | again m4 | run > z.b",
+    "lost ranks join theirs": """
+        nodes z.a:1*5 z.b:1*5 z.c:1*5 | job 12:1 slices=rack:4 | run > z.a*4 z.b*4 z.c*4 | delete m8 m1 | again m8 | run
+        > z.c | again m1 | run > z.a""",
     # As with within: it goes to no other domain, and starts when there is room.
-    "a lost rank waits for its domain": (_THREES, f"{_STARTED}lose m0; pods a:1 a:1 ->; again m0 ->; lose p0 -> z.a"),
+    "a lost rank waits for its domain": f"""
+        {_STARTED} | delete m0 | pods a:1 a:1 | run | again m0 | run | delete p0 | run > z.a""",
 }
 
 
@@ -50,7 +49,7 @@ def _build(life: Scene, room: Room) -> None:
 
 def _decide(life: Scene, job: str, **group: Any) -> list[Instruction]:
     life.ranks = life.ranks or Random(1)
-    life.job(job, **group)
+    life.job(*job.split(), **group)
     return life.work()
 
 
@@ -132,26 +131,27 @@ def test_members_beyond_min_start_in_whole_slices(life: Scene, seed: int) -> Non
 
 
 @pytest.mark.parametrize("has_ranks", [False, True])
-@pytest.mark.parametrize(("slices", "story"), _STORIES.values(), ids=_STORIES)
-def test_where_slices_and_lost_ranks_are(life: Scene, slices: object, story: str, *, has_ranks: bool) -> None:
+@stories(_STORIES)
+def test_where_slices_and_lost_ranks_are(life: Scene, story: str, *, has_ranks: bool) -> None:
     """Members without an index have the rank that their name ends with, as the workers of an MPIJob."""
     life.ranks = Random(1) if has_ranks else None
-    life.play(story, slices=slices)
+    play(life, story)
 
 
 def test_the_index_is_the_rank_whichever_pods_there_are(life: Scene) -> None:
     life.ranks = Random(1)
-    life.play(f"{_STARTED}lose m0 m2 m3; again m3 -> z.b", slices=_THREES)
+    play(life, f"{_STARTED} | delete m0 m2 m3 | again m3 | run > z.b")
 
 
 def test_a_lost_slice_goes_where_it_has_room_as_a_whole(life: Scene) -> None:
     """Though its first rank comes back alone, and would fit into the room beside the other slice."""
     life.ranks = Random(1)
     rule = " ranks 3 to 5 have no member on a node, so they start together, and {} of 3 exist."
-    waiting = life.play(f"{_STARTED}crash m3 m4 m5; again m4 ->", slices=_THREES)
-    assert message_of(waiting).endswith(rule.format(1))
-    assert message_of(life.play("again m3 ->")).endswith(rule.format(2))
-    life.play("again m5 -> y.c*3")
+    play(life, f"{_STARTED} | crash m3..5 | again m4 | run")
+    assert message_of(life.decided).endswith(rule.format(1))
+    play(life, "again m3 | run")
+    assert message_of(life.decided).endswith(rule.format(2))
+    play(life, "again m5 | run > y.c*3")
 
 
 def test_a_slice_without_a_domain_names_its_ranks_the_label_and_why_nodes_reject_a_member(life: Scene) -> None:
@@ -179,7 +179,7 @@ def test_a_label_that_no_node_has_is_the_reason(life: Scene, levels: Sequence[st
 def test_members_of_other_names_join_the_slices_that_lack_them(life: Scene, hosts: int) -> None:
     """As the workers of a RayCluster: another pod takes the place of a lost one, and its name is random."""
     random = Random(hosts)
-    life.build(f"z.a*{hosts}:1 z.b*{hosts}:1 z.c*{hosts}:1")
+    life.build(f"z.a:1*{hosts} z.b:1*{hosts} z.c:1*{hosts}")
     names = iter(f"w-{number:08x}" for number in random.sample(range(2**32), 200))
     pods = _see_names(life, *(next(names) for _ in range(12)))
     for _ in range(30):
@@ -205,7 +205,7 @@ def test_failed_pods_of_other_names_have_no_rank(life: Scene) -> None:
 
 def test_a_rank_keeps_its_slice_while_the_last_of_an_earlier_job_is_missing(life: Scene) -> None:
     """Of a JobSet with a slice for each of its Jobs; each rack has a free node."""
-    life.build("z.a*5:1 z.b*5:1 z.c*5:1")
+    life.build("z.a:1*5 z.b:1*5 z.c:1*5")
     life.set_group(12, {"slices": _FOURS})
 
     def member(job: int, index: int) -> Pod:
@@ -220,7 +220,7 @@ def test_a_rank_keeps_its_slice_while_the_last_of_an_earlier_job_is_missing(life
 
 def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Scene) -> None:
     """Both pods of one rack, one of two of another; the slices are nominated there as a whole."""
-    life.play("nodes r.z.a:2 r.z.a:1 r.z.b*2:2 r.z.c*2:1; pods a:1 b:1 c:1 a:1 b:1 c:1 ->")
+    play(life, "nodes r.z.a:2 r.z.a:1 r.z.b:2*2 r.z.c:1*2 | pods a:1 b:1 c:1 a:1 b:1 c:1 | run")
     life.spec = {"priority": 10}
     decided = _decide(life, "6:1", slices=_THREES)
     assert len(orders(decided)) == 1
@@ -233,7 +233,7 @@ def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Scene) -> 
 
 def test_a_slice_does_not_use_what_victims_of_another_one_leave(life: Scene) -> None:
     """A pod with four VFs leaves room for one member more than its slice needs, in another rack."""
-    life.play("nodes r.z.a:4 r.z.b:3; pods ?:4 ?:1 ?:1 ?:1 ->")
+    play(life, "nodes r.z.a:4 r.z.b:3 | pods ?:4 ?:1 ?:1 ?:1 | run")
     life.spec = {"priority": 10}
     assert victims(_decide(life, "6:1", slices=_THREES)) == ["p0", "p1", "p2", "p3"]
     _assert_whole(_reserved(life), 3, _RACK)
@@ -245,7 +245,7 @@ def test_slices_of_unequal_members_are_never_split(life: Scene, seed: int, *, wi
     """Sums show too much room for them: a slice that does not fit leaves nothing behind, and is tried elsewhere."""
     random = Random(seed)
     _build(life, {zone: [[random.randint(1, 4) for _ in range(3)] for _ in range(3)] for zone in "yz"})
-    life.play(f"pods {' '.join(random.choices(('?:1', '?:2'), k=10 if with_pods else 0))} ->")
+    play(life, f"pods {' '.join(random.choices(('?:1', '?:2'), k=10 if with_pods else 0))} | run")
     levels, job = [{"size": 2, "within": "rack"}, {"size": 4, "within": "zone"}], random.choices("123", k=8)
     life.spec = {"priority": 10}
     decided = _decide(life, " ".join(f"1:{vfs}" for vfs in job), min=4, slices=levels)
@@ -263,7 +263,7 @@ def test_victims_leave_room_for_whole_slices_whenever_it_exists(life: Scene, see
     wide = narrow * 2
     count = wide * random.randint(1, 2)
     _build(life, room)
-    life.play(f"pods {'?:1 ' * random.randint(1, 12)}->")
+    play(life, f"pods {'?:1 ' * random.randint(1, 12)} | run")
     life.spec = {"priority": 10}
     levels = [{"size": narrow, "within": "rack"}, {"size": wide, "within": "zone"}]
     decided = _decide(life, f"{count}:1", slices=levels)
