@@ -28,6 +28,13 @@ from release import cache as release_cache
 from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings, tier_of
 
+# Their assertions are explained when they fail; the first import may be that of any folder.
+pytest.register_assert_rewrite(
+    "tests.scheduler.pending.groups.story",
+    "tests.scheduler.pending.scene",
+    "tests.scheduler.state.groups.group_story",
+)
+
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 _FETCH_RUNTIME = Path(__file__).parents[1] / "devcluster/runtime/fetch"
 _FETCH_RUNTIME_S = 300

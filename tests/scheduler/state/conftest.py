@@ -8,8 +8,6 @@ from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.rates.edited_rates import EditedRates
 
-pytest.register_assert_rewrite("tests.scheduler.state.groups.group_story")
-
 
 @pytest.fixture
 def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
