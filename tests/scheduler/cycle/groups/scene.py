@@ -24,8 +24,8 @@ from tests.scheduler.group_life import Life, binds, changed, told
 from tests.scheduler.story import words_of
 
 _WORD = re.compile(
-    r"(?:(?P<name>\w+)/)?(?P<path>[^:@#!]*)(?::(?P<vfs>[\d+]+))?(?:@(?P<cpu>[\d.]+))?(?:#(?P<pods>\d+))?"
-    r"(?P<cordoned>!?)"
+    r"(?:(?P<name>\w+)/)?(?P<path>[^:@#^~!]*)(?::(?P<vfs>[\d+]+))?(?:@(?P<cpu>[\d.]+))?(?:#(?P<pods>\d+))?"
+    r"(?:\^(?P<priority>\d+))?(?:~(?P<minute>\d+))?(?P<cordoned>!?)"
 )
 _PF = re.compile(r"(?P<held>~?)(?P<network>\w+)(?::(?P<vfs>\d+))?(?P<down>!?)")
 # How the fields of a group are read that a story gives.
@@ -37,7 +37,7 @@ _READ: dict[str, Callable[[str], object]] = {
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-def _amounts(words: Iterable[str]) -> Iterator[dict[str, str]]:
+def amounts(words: Iterable[str]) -> Iterator[dict[str, str]]:
     for word in words:
         match = _WORD.fullmatch(word)
         assert match, f"{word!r} is neither a node nor a pod"
@@ -97,7 +97,7 @@ class Scene(Life):
 
     def nodes(self, *names: str, keys: Sequence[str] = ("region", "zone", "rack"), **_fields: Any) -> None:
         numbers = dict[str, int]()
-        for word in _amounts(names):
+        for word in amounts(names):
             name = word["name"] or word["path"]
             values = word["path"].split(".")
             labels = {key: value for key, value in zip(keys[-len(values) :], values, strict=True) if value != "?"}
@@ -132,7 +132,7 @@ class Scene(Life):
 
     def job(self, *members: str, **group: Any) -> None:
         """Let members come, as in the text above."""
-        words = [word for word in _amounts(members) for _ in range(int(word["path"]))]
+        words = [word for word in amounts(members) for _ in range(int(word["path"]))]
         wants: list[Any] = [([{}] * int(word["vfs"] or 2), self.spec | cpus(word["cpu"] or 0)) for word in words]
         self._see_members(wants, group)
 
@@ -165,7 +165,7 @@ class Scene(Life):
         return racks_of_members(self.decided)
 
     def pods(self, *words: str) -> None:
-        for number, word in enumerate(_amounts(words)):
+        for number, word in enumerate(amounts(words)):
             spec = {} if word["path"] == "?" else {"nodeSelector": {"rack": word["path"]}}
             self.see(self.make_pod(f"p{number}", [{}] * int(word["vfs"] or 2), spec=spec))
 

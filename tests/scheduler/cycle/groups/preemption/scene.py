@@ -1,12 +1,11 @@
 """A cluster in one line, and the group or pod that comes to it: for tables of who leaves.
 
-``"n1:a+b@5 n2/4:c*3~7 | n3"``: a and b run on n1, b with priority 5. n2 has 4 VFs, of which c takes 3 since minute 7.
-n3, in another rack, is free. By default a pod takes 2 VFs, and a node has as many as its pods take, at least 2. A
-pod's family is its name without digits.
+``"n1(a+b^5) n2:4(c:3~7) n3/r1"``: a and b run on n1, b with priority 5. n2 has 4 VFs, of which c takes 3 since minute
+7. n3, in rack r1, is free. By default a pod takes 2 VFs, and a node is in rack r0 and has as many as its pods take, at
+least 2. A pod's family is its name without digits. Words and members are those of `tests.scheduler.cycle.groups.scene`.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,19 +18,18 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.selecting_objects import PodDisruptionBudget
+from tests.scheduler.cycle.groups.scene import amounts
 from tests.scheduler.group_life import Life, claiming
 
 Json = dict[str, Any]
 POLICY: Json = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 WHOLE: Json = POLICY | {"disruptionMode": "PodGroup"}
 GONE: Json = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-_NODE = re.compile(r"([a-z]+\d*)(?:/(\d+))?(?::(.+))?")
-_POD = re.compile(r"([a-z]+\d*)(?:\*(\d+))?(?:@(\d+))?(?:~(\d+))?")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Nodes with pods, and ``members`` of a group by their VFs; if ``pod`` is not 0, a pod of so many VFs instead.
+    """Nodes with pods, and ``members`` of a group; if ``pod`` is not 0, a pod of so many VFs instead.
 
     ``groups`` are annotations, or only their min, by family or pod, and ``pod_groups`` specs of PodGroups by family.
     ``specs`` are fields by pod, ``budgets`` the allowed disruptions by family or pod. The group that comes has
@@ -39,7 +37,7 @@ class Scene:
     """
 
     nodes: str
-    members: tuple[int, ...] = (2, 2)
+    members: str = "2"
     pod: int = 0
     priority: int = 10
     group: Json = field(default_factory=dict)
@@ -55,25 +53,26 @@ class Scene:
         for name, spec in self.pod_groups.items():
             life.pod_group(name, **spec)
         pods = dict[str, Pod]()
-        for number, rack in enumerate(self.nodes.split("|")):
-            for text in rack.split():
-                pods |= self._show_node(life, text, f"r{number}")
+        for text in self.nodes.split():
+            pods |= self._show_node(life, text)
         for name, allowed in self.budgets.items():
             show_budget(life, name, allowed)
         return pods
 
-    def _show_node(self, life: Life, text: str, rack: str) -> dict[str, Pod]:
-        node, vfs, running = _parts(_NODE, text)
+    def _show_node(self, life: Life, text: str) -> dict[str, Pod]:
+        place, _, running = text.removesuffix(")").partition("(")
+        (word,) = amounts([place])
+        node, rack = word["name"] or word["path"], word["path"] if word["name"] else "r0"
         pods, used = dict[str, Pod](), 0
-        for pod_text in running.split("+") if running else ():
-            name, *_, minute = parts = _parts(_POD, pod_text)
-            size, priority = int(parts[1] or 2), int(parts[2] or 0)
-            status = {"startTime": f"2026-01-01T00:{int(minute):02}:00Z", "phase": "Running"} if minute else {}
+        for pod in amounts(running.split("+") if running else ()):
+            name, size, priority = pod["path"], int(pod["vfs"] or 2), int(pod["priority"] or 0)
+            start = f"2026-01-01T00:{int(pod['minute'] or 0):02}:00Z"
+            status = {"startTime": start, "phase": "Running"} if pod["minute"] else {}
             fields = self._fields_of(name) | {"request": [Json()] * size, "status": status}
             fields["spec"] = {"priority": priority, "nodeName": node} | fields["spec"]
             pods[name] = claiming(life.member(name, **fields), *range(used, used + size))
             used += size
-        life.nodes(node, vfs=int(vfs or max(used, 2)), labels={"rack": rack, "kubernetes.io/hostname": node})
+        life.nodes(node, vfs=int(word["vfs"] or max(used, 2)), labels={"rack": rack, "kubernetes.io/hostname": node})
         life.see(*pods.values())
         return pods
 
@@ -88,9 +87,10 @@ class Scene:
 
     def come(self, life: Life) -> list[Pod]:
         """Let the group or the pod come."""
-        group, spec = {"name": "train", "min": len(self.members)} | self.group, {"priority": self.priority} | self.spec
+        sizes = [int(word["vfs"] or 2) for word in amounts(self.members.split()) for _ in range(int(word["path"]))]
+        group, spec = {"name": "train", "min": len(sizes)} | self.group, {"priority": self.priority} | self.spec
         pods = list[Pod]()
-        for rank, vfs in enumerate((self.pod,) if self.pod else self.members):
+        for rank, vfs in enumerate([self.pod] if self.pod else sizes):
             labels = {"app": "train"} | ({self.label: str(rank)} if self.label else {})
             fields = {"request": [Json()] * vfs, "spec": spec, "metadata": {"labels": labels}}
             pods.append(life.member(f"m{rank}", "" if self.pod else json.dumps(group), **fields))
@@ -105,8 +105,8 @@ class Scene:
 
 
 def row(name: str, text: str, **fields: Any) -> ParameterSet:
-    """Return a row of a table: ``text`` has the nodes, an arrow, and the victims' names as a regular expression."""
-    nodes, _, expected = text.partition("->")
+    """Return a row of a table: ``text`` has the nodes, and after ``>`` the victims' names as a regular expression."""
+    nodes, _, expected = text.partition(">")
     return pytest.param(Scene(nodes, **fields), expected.strip(), id=name)
 
 
@@ -119,9 +119,3 @@ def show_budget(life: Life, name: str, allowed: int = 0) -> None:
     }
     budget = msgspec.convert(document, PodDisruptionBudget)
     life.machine.handle(PodDisruptionBudget, Changed(Identity(name, "default"), budget), life.now)
-
-
-def _parts(pattern: re.Pattern[str], text: str) -> list[str]:
-    match = pattern.fullmatch(text)
-    assert match is not None, text
-    return [part or "" for part in match.groups()]

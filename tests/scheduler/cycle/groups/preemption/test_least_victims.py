@@ -47,12 +47,12 @@ class Cluster:
         self.members = [size if self.is_equal else random.randint(1, 3) for _ in range(count)]
 
     def scene(self, group: Json) -> Scene:
-        racks = ["", ""]
+        nodes, members = list[str](), " ".join(f"1:{vfs}" for vfs in self.members)
         for node, vfs in enumerate(self.room):
-            pods = (f"{name}*{pod.vfs}@{pod.priority}" for name, pod in self.pods.items() if pod.node == node)
-            racks[self._rack(node)] += f" n{node}/{vfs}:{'+'.join(pods)}".rstrip(":")
+            pods = (f"{name}:{pod.vfs}^{pod.priority}" for name, pod in self.pods.items() if pod.node == node)
+            nodes.append(f"n{node}/r{self._rack(node)}:{vfs}({'+'.join(pods)})")
         wholes = {name: WHOLE | {"priority": self.random.choice((0, 3))} for name in ("low", "few")}
-        return Scene(" | ".join(racks), tuple(self.members), group=group, pod_groups=wholes if self.has_wholes else {})
+        return Scene(" ".join(nodes), members, group=group, pod_groups=wholes if self.has_wholes else {})
 
     def _rack(self, node: int) -> int:
         return node % 2 if self.is_within else 0
@@ -117,6 +117,6 @@ def test_hardly_any_victim_could_stay(
 @pytest.mark.parametrize("label", ["", "rank"])
 def test_no_victim_of_a_large_group_could_stay(life: Life, label: str) -> None:
     """All but two members have a node each where one pod leaves; then they go where eight have room."""
-    nodes = " ".join(f"n{number}:p{number}" for number in range(126))
-    scene = Scene(f"{nodes} large:q*16@3", (2,) * 128, label=label)
+    nodes = " ".join(f"n{number}(p{number})" for number in range(126))
+    scene = Scene(f"{nodes} large(q:16^3)", "128", label=label)
     assert len(victims(scene.play(life))) == 128 - 8 + 1

@@ -11,7 +11,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.cycle.groups.preemption.scene import POLICY, WHOLE, Scene, show_budget
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, bound_names, orders, victims
 
-MANY_NODES = Scene(" ".join(f"n{number}:p{number}" for number in range(30)))
+MANY_NODES = Scene(" ".join(f"n{number}(p{number})" for number in range(30)))
 
 
 @pytest.fixture
@@ -36,28 +36,28 @@ def _grow(life: Life) -> None:
 
 
 CHANGES = [
-    pytest.param(Scene("n1:a n2:b n3:c"), _cordon, "b c", id="no victim is on a node that is cordoned"),
-    pytest.param(Scene("n1 n2:b@5 n3:c"), _cordon, "b c", id="no member is nominated on a node that is cordoned"),
+    pytest.param(Scene("n1(a) n2(b) n3(c)"), _cordon, "b c", id="no victim is on a node that is cordoned"),
+    pytest.param(Scene("n1 n2(b^5) n3(c)"), _cordon, "b c", id="no member is nominated on a node that is cordoned"),
     pytest.param(
-        Scene("n1:a n2:b n3:c", group={"rails": "same"}),
+        Scene("n1(a) n2(b) n3(c)", group={"rails": "same"}),
         lambda life: life.remove_node("n3"),
         "a b",
         id="a node that is removed is not waited for, though its pod is not",
     ),
     pytest.param(
-        Scene("n1:low0 n2:low1 n3:a@20", pod_groups={"low": WHOLE}),
+        Scene("n1(low0) n2(low1) n3(a^20)", pod_groups={"low": WHOLE}),
         _grow,
         "low0 low1 low2",
         id="a group that grows leaves as a whole",
     ),
     pytest.param(
-        Scene("n1:low0 n2:b@5 n3:c@5", pod_groups={"low": POLICY}),
+        Scene("n1(low0) n2(b^5) n3(c^5)", pod_groups={"low": POLICY}),
         lambda life: life.pod_group("low", **POLICY, priority=30),
         "b c",
         id="a victim stays that becomes more important by its PodGroup",
     ),
     pytest.param(
-        Scene("n1:kept n2:b@5 n3:c@5"),
+        Scene("n1(kept) n2(b^5) n3(c^5)"),
         lambda life: show_budget(life, "kept"),
         "b c",
         id="a victim stays for which a budget is created",
@@ -102,14 +102,15 @@ def test_other_pods_are_scheduled_during_a_long_search(
 def test_a_search_that_changes_have_kept_from_its_end_starts_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """No event has to come first."""
     monkeypatch.setattr(preempt, "_MAX_ROUNDS", 0)
-    assert victims(Scene("n1:a n2:b").play(life)) == []
+    assert victims(Scene("n1(a) n2(b)").play(life)) == []
     monkeypatch.undo()
     assert victims(life.work(15.0)) == ["a", "b"]
 
 
 def test_a_turn_ends_in_domains_that_no_member_may_be_in(life: Life) -> None:
     """A trial there needs no dry run, but takes time."""
-    scene = Scene(" | ".join([*(f"n{number}/1" for number in range(200)), "large:a*4"]), group={"within": "rack"})
+    nodes = " ".join(f"n{number}/r{number}:1" for number in range(200))
+    scene = Scene(f"{nodes} large/r200(a:4)", group={"within": "rack"})
     scene.show(life)
     scene.come(life)
     steps, instructions = 0, list[Instruction]()
