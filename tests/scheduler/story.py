@@ -4,8 +4,8 @@ Bars separate steps. A step is a verb with its words, and the scene's method of 
 argument of that name. What the method returns is the step's answer, and a story gives it after ``>``. A step without
 ``>`` has the empty answer, which is also that of all that only happens. A step that fails names itself in the error.
 
-``m0..2`` stands for the words m0, m1 and m2, and ``1*3`` for 1, 1 and 1. Amounts come after a word: with ``:2``
-it has or wants two VFs, with ``@8`` eight cpus, and ``^7`` is its priority. A scene's docstring names its own words.
+``m0..2`` stands for the words m0, m1 and m2, and ``1*3`` for 1, 1 and 1. Amounts follow a name: ``n1:2`` has or wants
+two VFs, ``n1@8`` eight cpus, and ``a^7`` has the priority 7. The docstrings of scenes explain their own words.
 """
 
 import re

@@ -95,7 +95,8 @@ class Scene(Life):
         """Show nodes; ``keys`` are their labels from wide to narrow, the last ones of which are used."""
         self.nodes(*words_of(text), keys=keys)
 
-    def nodes(self, *names: str, keys: Sequence[str] = ("region", "zone", "rack"), **_fields: Any) -> None:
+    def nodes(self, *names: str, keys: Sequence[str] = ("region", "zone", "rack"), **fields: Any) -> None:
+        assert not fields, f"{fields} belong to the words of nodes"
         numbers = dict[str, int]()
         for word in amounts(names):
             name = word["name"] or word["path"]

@@ -1,6 +1,6 @@
 """Groups and topology domains: one value of a node label for all members, the smallest domain that holds the group.
 
-``scene.py`` explains the notation of nodes, members and stories.
+``scene.py`` explains the words for nodes and members.
 """
 
 from collections.abc import Sequence

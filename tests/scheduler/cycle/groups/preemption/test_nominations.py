@@ -23,55 +23,39 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 
 @stories(
     {
-        "members start together when all victims have left": (
-            f"{ALL} | delete a | wait 15 | victims | delete b | wait 15 > pair-0..1 | kept"
-        ),
-        "no further pods leave while victims terminate": (
-            f"{TWO} | terminate a b | delete a | wait 20 20 20 20 20 | victims | delete b | wait 20 > pair-0..1"
-        ),
-        "a more important pod takes the room, and all nominations end": (
-            f"""
-                {ALL} | come urgent priority=99 | delete a | wait 1 > urgent | wait 30 | victims | delete b | wait 30 |
-                kept"""
-        ),
+        "members start together when all victims have left": f"""
+            {ALL} | delete a | wait 15 | victims | delete b | wait 15 > pair-0..1 | kept""",
+        "no further pods leave while victims terminate": f"""
+            {TWO} | terminate a b | delete a | wait 20 20 20 20 20 | victims | delete b | wait 20 > pair-0..1""",
+        "a more important pod takes the room, and all nominations end": f"""
+            {ALL} | come urgent priority=99 | delete a | wait 1 > urgent | wait 30 | victims | delete b | wait 30 |
+            kept""",
         # The priority of the group's PodGroup decides, not that of its pods.
-        "a less important pod does not take the room": (
-            """
-                gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 |
-                victims a b |"""
-            "come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1"
-        ),
-        "all nominations end if a member is deleted and not created again": (
-            f"{ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept"
-        ),
-        "no room is reserved for a group without its PodGroup": (
-            "gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b |"
-            "kept n1 n2 | gang | wait 30 | kept"
-        ),
-        "a group waits for VFs of its victims, but not for ever": (
-            f"{TWO} | nodes n1 held=1 | delete a b | wait 15 | victims | kept n1 n2 |"
-            f"wait {VF_PATIENCE_S + 1} 15 | victims c | kept n2 c"
-        ),
-        "no pods leave on a node that does not release VFs": (
-            "nodes n1 vfs=3 | put a | put x vfs=1 priority=3 | nodes n2 | put b | nodes n3 | put c priority=5 |"
-            "group pair-0..1 priority=10 | wait 0 | victims a b | nodes n1 vfs=3 held=1 | delete a b | wait 15 |"
-            f"victims | wait {VF_PATIENCE_S + 1} 15 | victims c"
-        ),
-        "a new leader waits for VFs of pods that the old one preempted": (
-            """
-                nodes n1 n2 | put a b | terminate a b | nodes n3 n4 | put c d | group pair-0..1 priority=10 | wait 0 |
-                victims |"""
-            "nodes n1 held=1 | delete a b | wait 15 | victims | nodes n1 | wait 15 > pair-0..1"
-        ),
-        "a new leader takes the room of a pod that is being deleted already": (
-            "nodes n1 n2 n3 | put a | put b priority=5 | put c priority=6 | terminate c |"
-            "group pair-0..1 priority=10 | wait 0 | victims a | kept a c"
-        ),
+        "a less important pod does not take the room": """
+            gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 | victims a
+            b | come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1""",
+        "all nominations end if a member is deleted and not created again": f"""
+            {ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept""",
+        "no room is reserved for a group without its PodGroup": """
+            gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b | kept n1
+            n2 | gang | wait 30 | kept""",
+        "a group waits for VFs of its victims, but not for ever": f"""
+            {TWO} | nodes n1 held=1 | delete a b | wait 15 | victims | kept n1 n2 | wait {VF_PATIENCE_S + 1} 15 |
+            victims c | kept n2 c""",
+        "no pods leave on a node that does not release VFs": f"""
+            nodes n1 vfs=3 | put a | put x vfs=1 priority=3 | nodes n2 | put b | nodes n3 | put c priority=5 | group
+            pair-0..1 priority=10 | wait 0 | victims a b | nodes n1 vfs=3 held=1 | delete a b | wait 15 | victims | wait
+            {VF_PATIENCE_S + 1} 15 | victims c""",
+        "a new leader waits for VFs of pods that the old one preempted": """
+            nodes n1 n2 | put a b | terminate a b | nodes n3 n4 | put c d | group pair-0..1 priority=10 | wait 0 |
+            victims | nodes n1 held=1 | delete a b | wait 15 | victims | nodes n1 | wait 15 > pair-0..1""",
+        "a new leader takes the room of a pod that is being deleted already": """
+            nodes n1 n2 n3 | put a | put b priority=5 | put c priority=6 | terminate c | group pair-0..1 priority=10 |
+            wait 0 | victims a | kept a c""",
         # The priority of the group's PodGroup decides, not that of its pods.
-        "room of a nominated pod above a group does not count for it": (
-            "nodes n1 n2 | put a | put b priority=5 | come above priority=50 | wait 0 | victims a |"
-            "gang 2 priority=10 | group train-0..1 kind=PodGroup priority=100 | wait 0 | victims"
-        ),
+        "room of a nominated pod above a group does not count for it": """
+            nodes n1 n2 | put a | put b priority=5 | come above priority=50 | wait 0 | victims a | gang 2 priority=10 |
+            group train-0..1 kind=PodGroup priority=100 | wait 0 | victims""",
     }
 )
 def test_the_life_of_nominations(scene: Story, story: str) -> None:
