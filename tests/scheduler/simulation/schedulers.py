@@ -51,8 +51,8 @@ class _Recorded(Machine):
     """A machine whose decisions are recorded."""
 
     scheduler: Scheduler
-    # Waiting Binds that were recorded.
-    known: set[int]
+    # Waiting Binds that were recorded, by identity.
+    known: dict[int, Bind]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         going, scheduler = frozenset(self.state.removals), self.scheduler
@@ -62,7 +62,7 @@ class _Recorded(Machine):
         batches = self.binding_cycle._batches.values()
         waiting = {id(bind): bind for batch in batches for bind in batch.binds.values()}
         held = [bind for key, bind in waiting.items() if key not in self.known]
-        self.known = set(waiting)
+        self.known = waiting
         scheduler.record(*held)
         decided = {bind.pod_info.uid: bind for bind in (*placed, *held)}
         scheduler.world.jobs.decide(self, list(decided.values()))
@@ -152,5 +152,5 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
     own = {"kinds": fake_units.kinds(), "portion": 3, "group_options": _GROUP_OPTIONS}
     scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
-    recorded.scheduler, recorded.known = scheduler, set()
+    recorded.scheduler, recorded.known = scheduler, {}
     return recorded
