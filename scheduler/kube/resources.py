@@ -165,7 +165,7 @@ def _requests(resources: Resources, names: Set[str] | None) -> dict[str, int]:
 def _selection(quantities: Quantities | None, names: Set[str] | None) -> Quantities:
     if quantities is None or names is None:
         return quantities or {}
-    return {name: quantities[name] for name in quantities.keys() & names}
+    return {name: quantities[name] for name in sorted(quantities.keys() & names)}
 
 
 def add_to(total: dict[str, int], amounts: Amounts) -> None:

@@ -56,8 +56,7 @@ class VolumeWaits:
         self._change(self._storage.keep(kind, identities), now)
 
     def _change(self, change: StorageChange, now: float) -> None:
-        for claim in change.claims:
-            self._changed_uids |= dict.fromkeys(self._by_claim.of((claim,)))
+        self._changed_uids |= dict.fromkeys(self._by_claim.of(change.claims))
         if change.helps & ClusterEvent.CLAIM:
             self._queue.move_pods_on_event(self._queued_by_claim.of(change.claims), ClusterEvent.CLAIM, now)
         self._queue.move_on_event(change.helps & ~ClusterEvent.CLAIM, now)

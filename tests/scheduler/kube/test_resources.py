@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.kube.objects import Pod
-from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources, spec_in_force
+from scheduler.kube.objects import Pod, PodSpec
+from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources, pod_requests, spec_in_force
 from tests.scheduler.conftest import Json, MakePod
 from tests.scheduler.group_life import Life, binds, bound_names
 
@@ -43,6 +43,13 @@ def test_quantities_are_rounded_up_to_whole_units(text: str | float, parts: int,
 def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
     with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
         parse_resources({"cpu": text})
+
+
+def test_chosen_resources_are_read_in_the_order_of_their_names() -> None:
+    """So that of several unreadable ones it is always the same that is reported."""
+    names = [f"example.com/{letter}" for letter in "hgfedcba"]
+    spec = PodSpec(overhead=dict.fromkeys(names, "1"))
+    assert list(pod_requests(spec, names=frozenset(names))) == names[::-1]
 
 
 def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:

@@ -141,6 +141,17 @@ def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(scene: WaitStory, 
     assert scene.store.run() or scene.machine.pending_pods.depths()["unschedulable"] == 1
 
 
+def test_waits_that_end_together_end_in_the_order_of_uids(scene: WaitStory) -> None:
+    """In no other: their pods are tried again in that order, and equal clusters give equal decisions."""
+    claims = "abcdefgh"
+    pods = " | ".join(f"claim {name} | pod p-{name} {name}" for name in claims)
+    choices = " | ".join(f"claim {name} selected=n1" for name in claims)
+    play(scene, f"nodes n1 | {pods} | plan > {' '.join(['n1'] * 8)} | wrote | {choices} | bound | unlist_claims")
+    told = [report.pod.metadata.uid for report in scene.machine.tick(0.0) if isinstance(report, Report)]
+    assert told == sorted(order.decision.pod_info.uid for order in scene.orders)
+    assert len(told) == len(claims)
+
+
 def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(scene: WaitStory) -> None:
     play(scene, f"{LATE} | lose_claim c")
     (first,) = scene.orders
