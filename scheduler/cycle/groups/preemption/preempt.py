@@ -18,7 +18,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.group import MOST_SHAPES
@@ -118,8 +118,7 @@ class GroupPreemption:
                 # It is reserved against all pods that the group precedes.
                 rooms[bind.assigned.uid] = replace(bind.assigned, priority=demand.priority)
                 yield from budget.checkpoint(_A_ROOM)
-            victims = tuple(pod for pod in pods if not is_terminating(pod))
-            uids = frozenset(pod.uid for pod in victims)
+            uids = frozenset(pod.uid for pod in pods)
             yield from budget.checkpoint(_A_VICTIM * len(pods))
             # For room, objections are no budgets.
             has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
@@ -127,7 +126,7 @@ class GroupPreemption:
             nodes = {bind.assigned.node for bind in plan.binds} | {pod.node for pod in pods}
             is_valid = nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(plan.victims)
             if is_valid and not breaks_budgets:
-                return PreemptionResult(Reservation(demand.group.key, rooms, victims=uids), victims)
+                return PreemptionResult(Reservation(demand.group.key, rooms, victims=uids), pods)
             try_count = search.try_count
         return PreemptionResult(reason=_UNSTEADY, comes_again=True)
 
