@@ -3,13 +3,18 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from scheduler.cycle.reserved_room import Reservation
+from scheduler.kube.group import GroupKey
 from scheduler.kube.pod_info import run_time_of
+from scheduler.pending.groups.promises import Promise
 from scheduler.state.machine import Machine
 
 # A leader looks at spares each second, and its decisions take their turns.
 _GRACE_S = 5.0
+# A promise that is later by less is the same.
+_SAME_S = 1.0
 
 
 @dataclass
@@ -20,9 +25,12 @@ class ReservedRooms:
     most_spares: int = 0
     # When each preempting owner's room was first seen.
     _begins: dict[str, float] = field(default_factory=dict)
+    # By leader and group, one step ago: spares with the placed members, and a promise with the nodes it began with.
+    _spares: dict[tuple[str, GroupKey], tuple[Reservation, set[str]]] = field(default_factory=dict)
+    _promises: dict[tuple[str, GroupKey], tuple[Promise, Mapping[str, Any]]] = field(default_factory=dict)
 
     def check(self, process: str, machine: Machine) -> None:
-        """Raise AssertionError if room is reserved twice, or has outlived its owner."""
+        """Raise AssertionError if room is reserved twice, has outlived its owner, or is lost without a cause."""
         reservations, now = machine.reservations.all(), machine.reservations.now
         if not now:
             # Before its first tick a leader has what it read while it stood by.
@@ -38,6 +46,43 @@ class ReservedRooms:
         self.since = {wrong: self.since.get(wrong, now) for wrong in wrongs}
         late = [wrong for wrong, since in self.since.items() if now - since > _GRACE_S]
         assert not late, late
+        self._check_losses(process, machine, spares)
+        self._check_promises(process, machine)
+
+    def _check_losses(self, process: str, machine: Machine, spares: list[Reservation]) -> None:
+        """Check that no room of spares is lost while its group runs, unless somebody has it."""
+        for (name, key), (before, members) in list(self._spares.items()):
+            placed, kept = machine.group_cache.placed(key), machine.reservations.spares_of(key)
+            if name == process and placed and members.issuperset(placed):
+                rooms = kept.rooms if kept is not None else {}
+                lost = [uid for uid in before.rooms.keys() - rooms if not _is_taken(before, uid, machine)]
+                assert not lost, f"{process}: room is lost for {lost}"
+        self._spares = {
+            (process, one.group): (one, set(machine.group_cache.placed(one.group))) for one in spares if one.group
+        }
+
+    def _check_promises(self, process: str, machine: Machine) -> None:
+        """Check that a promise moves to a later time only with a cause, and that nodes are none while all are equal."""
+        promises, cache = machine.group_scheduling.backfill._promises, machine.cache
+        nodes, befores = {name: cache.node(name) for name in cache.node_names()}, self._promises
+        self._promises = {}
+        for key, promise in promises.items():
+            before, old_nodes = befores.get((process, key), (promise, nodes))
+            is_later, is_vague = promise.at > before.at + _SAME_S, promise.cause in ("", "nodes have changed")
+            assert not (is_later and is_vague and nodes == old_nodes), f"{process}: {before} moves to {promise}"
+            is_same = abs(promise.at - before.at) <= _SAME_S
+            self._promises[process, key] = promise, old_nodes if is_same else nodes
+
+
+def _is_taken(spares: Reservation, uid: str, machine: Machine) -> bool:
+    """Return whether a spare's node is gone, it has other room, or somebody has a VF of it."""
+    room, others = spares.rooms[uid], [one for one in machine.reservations.all() if one.key != spares.key]
+    if machine.cache.node(room.node) is None or any(uid in one.rooms for one in others):
+        return True
+    rooms = [room for one in others for room in one.rooms.values()]
+    holders = [*machine.cache.assigned_pods_on(room.node), *(one for one in rooms if one.node == room.node)]
+    held = {vf.pci for one in holders if one.assignment is not None for vf in one.assignment.vfs}
+    return room.assignment is not None and not held.isdisjoint(vf.pci for vf in room.assignment.vfs)
 
 
 def nodes_of_spares(machine: Machine) -> set[str]:
