@@ -113,7 +113,8 @@ _REASONS = {
         _OUTSIDE,
         "run",
     ),
-    "until the node of a placed member comes back": (_LOST_NODE, _OUTSIDE, "nodes a:4 | run > a"),
+    # No domain is named as the best one.
+    "until the node of a placed member comes back": (_LOST_NODE, f"* fit: 0/2 nodes {_OUTSIDE}", "nodes a:4 | run > a"),
     "until that member goes as well": (_LOST_NODE, _OUTSIDE, "delete m0 | job 1 | run > b*2"),
 }
 
