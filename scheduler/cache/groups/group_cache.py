@@ -8,8 +8,6 @@ together themselves.
 Everything is derived from the pods and Jobs of the API server, so a new leader gets the same result. Ended pods were
 placed together with live ones if they were bound no earlier than the oldest live one was created; pods of an earlier,
 failed attempt were not. If too many of these pods are deleted, the group counts as one whose start was interrupted.
-
-Pods are counted by kind and owner, so a change of one of them reads the few kinds. Only a start reads all pods.
 """
 
 from collections import Counter, defaultdict

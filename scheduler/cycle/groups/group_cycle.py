@@ -5,7 +5,7 @@ earlier members present, so all rules hold among members, including exact VFs.
 
 Attempts: each topology domain is tried in turn, and within it each choice of networks. An attempt places the largest
 members first. If too few fit, the next one takes the members' own order, and the last one, if not all members are
-needed, the smallest first. The first attempt that places enough members is taken, and the others join them if they fit.
+needed, the smallest first. The attempt in a domain that places most members wins.
 
 Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Only those
 whose nodes are no longer valid are placed again, on a fresh snapshot. After three such rounds others wait for a limited
@@ -35,8 +35,8 @@ from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
 from scheduler.kube.group import MOST_SHAPES, Group
 from scheduler.kube.pod_info import PodInfo
 
-# Number of members that one decision tries in one topology domain.
-_MAX_ATTEMPTS = 20_000
+# Number of members that one decision tries in one topology domain, and to place more than needed.
+_MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
 # Cost of the check and the commit of a member, in units of one node.
 _A_COMMIT = 30
 # Number of rounds after which others wait, and after which the group is tried later.
@@ -125,8 +125,7 @@ def _put_back(
 ) -> Turns[bool]:
     """Put members where they were before; stale ones elsewhere in the same domain if they do not fit there any more.
 
-    Return False if the whole group must be placed again: too few fit, or the places of others may depend on a member
-    that has moved.
+    Return False if too few fit, or if the places of others may depend on a member that has moved.
     """
     demand, displaced_members = snapshot.demand, list[PodInfo]()
     valid_binds = [bind for uid, bind in stale_snapshot.binds.items() if uid not in stale_uids]
@@ -195,21 +194,29 @@ class _DomainSearch:
         yield from targets(demand, self.room)
 
     def _try_target(self, target: Target) -> Turns[Target | GroupUnschedulable]:
-        """Return the target once enough members are placed, otherwise why not in the attempt that placed most."""
-        snapshot, shortage, count = self.snapshot, None, 0
+        """Repeat the attempt in a domain that placed most members; if too few fit, return why the next one does not."""
+        snapshot, best, most, shortage = self.snapshot, None, target.needed_count - 1, None
+        count, limit = 0, _MAX_ATTEMPTS
         for members in self._attempts(target):
             if members is None:
                 yield from self.sums.read(np.unique(np.concatenate(self.room.rows_of_shapes)))
                 continue
-            if shortage is not None and count >= _MAX_ATTEMPTS:
-                return replace(shortage, is_cut=True)
+            if count >= limit:
+                shortage = replace(shortage, is_cut=True) if shortage is not None else None
+                break
             refusals, try_count = yield from fill(snapshot, self.room, members, target)
-            if len(snapshot.binds) >= target.needed_count:
+            count, bind_count = count + try_count, len(snapshot.binds)
+            if bind_count == len(members):
                 return target
-            count += try_count
-            if shortage is None or len(snapshot.binds) > shortage.fitting:
+            if bind_count > most:
+                best, most, limit = members, bind_count, min(limit, count + _MAX_EXTRA_ATTEMPTS)
+            elif best is None and (shortage is None or bind_count > shortage.fitting):
                 shortage = _shortage(snapshot, target, refusals)
             yield from snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds))
+        if best is not None:
+            # Nothing changes in a snapshot: the same members go to the same nodes again.
+            yield from fill(snapshot, self.room, best, target)
+            return target
         assert shortage is not None, "a domain is tried at least once"
         return shortage
 

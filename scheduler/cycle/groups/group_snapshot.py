@@ -46,13 +46,14 @@ class GroupBudget:
     """What one decision may do in one turn and in one quantum; ``placement`` limits its searches for VFs.
 
     ``is_exclusive``: changes invalidated the decision several times, and others wait until it ends, for a limited time.
+    ``turn_count`` is the number of turns so far.
     """
 
     def __init__(self, portion: int = MEMBERS_A_TURN) -> None:
         self.record_phase: RecordPhase = ignore_phase
         self.is_exclusive = False
         self._portion = portion
-        self._turn_work = self._quantum_work = self._members_of_turn = 0
+        self._turn_work = self._quantum_work = self._members_of_turn = self.turn_count = 0
         self._later_quantum = LATER_QUANTUM if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._quantum = min(FIRST_QUANTUM, self._later_quantum)
         self.placement = _search_budget()
@@ -63,6 +64,7 @@ class GroupBudget:
         self.placement.begin_turn()
         self.record_phase = record_phase
         self._turn_work = self._members_of_turn = 0
+        self.turn_count += 1
         self._value_count = self.placement.value_count
 
     def begin_quantum(self) -> None:

@@ -3,7 +3,6 @@
 ``index``: interface k of every member is on the k-th network of its node, in natural order of all of the node's PFs,
 including those that are down. ``same``: interface k of all members is on one network, which is chosen once for the
 group; placed members determine it. Both restrict the members' requests; then they are scheduled like all requests.
-Networks that have room for too few members by plain sums are not tried.
 """
 
 import itertools
@@ -128,8 +127,7 @@ def choices(
 
     Yield None before ``sums`` must have been read: mostly they are not needed. Choices that admit fewer than
     ``needed_count`` are skipped, except the first one. The choice of ``nominated_pods`` comes first, because their
-    victims have left. If not all members must be placed, choices that admit most come first: the other members join
-    them there.
+    victims have left. If not all members must be placed, choices that admit most come first.
     """
     demand, members, nodes = sums.demand, sums.demand.members, sums.snapshot.nodes
     count = max((len(member.interfaces) for member in members), default=0)

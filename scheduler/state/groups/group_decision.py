@@ -64,11 +64,7 @@ def refusal_message(
 
 
 def _shortage_text(members: Members, demand: GroupDemand, verdict: GroupUnschedulable, cache: Cache) -> str:
-    """Return how many members fit, and why the next one does not.
-
-    If some are placed already, but too few, name the pods that block the others: the placed members run for nothing
-    until these leave.
-    """
+    """Return how many members fit, why the next one does not, and what blocks the rest of a half placed group."""
     refusal, min_members = verdict.refusal, demand.group.min
     placed_count = members.count_for(members.owners(demand.uids))
     if placed_count >= min_members:

@@ -42,14 +42,14 @@ from scheduler.state.shared_state import SharedState
 DecisionResult = Literal["scheduled", "unschedulable", "error"]
 _ROOM_MESSAGE = " Room is kept for the members that fit."
 _LATER_ROOM_MESSAGE = " Room is kept for the group as it becomes free."
+# A decision that has taken so many turns goes on after younger ones: it tries many domains.
+_MANY_TURNS = 1_000
 # Seconds after which a paused decision continues even if others still wait.
 _RESUME_S = 0.4
 # Seconds for which others wait for a decision that changes have invalidated several times.
 _EXCLUSIVE_S = 0.25
 # Seconds for which others of the same priority wait for an urgent group.
 _URGENT_S = 0.5
-# Number of members from which sorting them is a step by itself.
-_SORTING_STEP = 512
 # Number of messages to members per call: a few milliseconds.
 PORTION = 256
 
@@ -105,11 +105,13 @@ class GroupScheduling(Part):
         self.decision.budget.begin_quantum()
         return key.entry
 
-    def _first_group(self, *deciding: GroupKey) -> GroupKey | None:
+    def _first_group(self, *deciding: GroupDecision) -> GroupKey | None:
         """Return the first group by priority and age of those whose decision is paused, and of these."""
-        keys = (*self.paused_decisions, *deciding)
-        entries = {key.entry: key for key in keys if self.state.queue.is_in_flight(key.entry)}
-        return entries.get(self.state.queue.earliest(entries))
+        queue, decisions = self.state.queue, (*self.paused_decisions.values(), *deciding)
+        in_flight = [decision for decision in decisions if queue.is_in_flight(decision.key.entry)]
+        short = [decision for decision in in_flight if decision.budget.turn_count < _MANY_TURNS]
+        entries = {decision.key.entry: decision.key for decision in short or in_flight}
+        return entries.get(queue.earliest(entries))
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
         if not decision.budget.quantum_is_over:
@@ -119,7 +121,7 @@ class GroupScheduling(Part):
         if decision.exclusive_end is not None and now < decision.exclusive_end:
             return
         # A group that has waited long starts although an older one is paused; it gives way to that one.
-        is_first = self._first_group(decision.key) == decision.key
+        is_first = self._first_group(decision) == decision.key
         if is_first and not self._has_others((decision.key,), now):
             return
         self.decision, self.paused_decisions[decision.key] = None, decision
@@ -164,8 +166,6 @@ class GroupScheduling(Part):
         """Place a group. If too few of its members fit, search for room for all; if there is none, and the group has
         waited enough, reserve room that becomes free, or for those that fit.
         """
-        if len(demand.members) > _SORTING_STEP:
-            yield
         verdict = yield from self._group_cycle.decide(demand, budget)
         if isinstance(verdict, GroupPlacement):
             return verdict, NO_PREEMPTION

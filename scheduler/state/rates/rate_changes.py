@@ -213,7 +213,7 @@ class RateChanges(Part):
     def repeat_reports(self) -> Iterable[Instruction]:
         """Compare with what the API server shows: an earlier leader may have written reports."""
         for change in self._changes.values():
-            change.last_report = change.shown_report
+            change.last_report = change.shown_report or change.last_report
             self.touch(change.node, self._reservations.now)
         return ()
 

@@ -88,8 +88,7 @@ class GroupPreemption:
     ) -> Turns[tuple[AssignedPod, ...]]:
         """Return where the members wait until other pods end by themselves; ``fitting_pods`` fit now.
 
-        There is no such room if rules about other pods restrict where members may be. An unfinished search changes
-        nothing that is kept.
+        There is no such room if rules about other pods restrict where members may be.
         """
         if _has_rules(demand) or demand.has_many_shapes:
             return ()
