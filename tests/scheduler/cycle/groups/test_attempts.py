@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.cycle.groups import group_cycle, rails
 from scheduler.cycle.instructions import Instruction
+from scheduler.state.groups import group_scheduling
 from tests.scheduler.cycle.groups.scene import Scene, message_of, places
 from tests.scheduler.group_life import binds, told, victims
 
@@ -90,6 +91,25 @@ def test_one_decision_tries_all_domains(life: Scene, monkeypatch: pytest.MonkeyP
     assert fits or "best domain, and not all combinations were tried" in message_of(found)
     life.work(15.0)
     assert life.machine.queue.next_ready() is None
+
+
+def test_a_decision_that_tries_many_domains_goes_on_after_younger_ones(
+    life: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_scheduling, "_MANY_TURNS", 20)
+    life.machine.group_scheduling.portion = 1
+    for rack in range(60):
+        # By their sums each rack holds three members, and rail0 holds two.
+        life.wire(f"n{rack} rail0:2 rail1:2", labels={"rack": f"r{rack}"})
+    life.ask(*[[{"network": "rail0"}]] * 3, within="rack")
+    life.steps(2)
+    young = [life.member(f"y{k}", '{"name":"young","min":9}', request=[{"network": "rail1"}]) for k in range(9)]
+    life.see(*young)
+    life.now += 20.0
+    found = list[Instruction]()
+    while not told(found):
+        found += life.steps(1)
+    assert len(binds(found)) == 9
 
 
 def test_networks_that_others_have_left_for_it_are_tried_first(life: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,20 @@ def test_as_many_members_as_fit_are_placed(life: Scene, rails: str, kind: str, s
     assert len(binds(life.work())) in expected, (nodes, members, least)
 
 
+def test_networks_on_which_more_members_start_win_whatever_the_vfs_promise(life: Scene) -> None:
+    life.wire("n0 rail0:16", allocatable={"cpu": "2"})
+    life.wire("n1 rail1:8", allocatable={"cpu": "8"})
+    life.spec = cpus(1)
+    life.ask(*[[{}]] * 8, rails="same", min=1)
+    assert len(binds(life.work())) == 8
+
+
+def test_many_small_members_start_in_place_of_a_large_one(life: Scene) -> None:
+    life.wire("n0 rail0:8")
+    life.ask([{}] * 8, *[[{}]] * 8, min=1)
+    assert len(binds(life.work())) == 8
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_nodes_may_change_while_more_members_are_tried(life: Scene, seed: int) -> None:
     """At least as many as are needed are placed, or none."""
