@@ -112,7 +112,8 @@ class Child:
         finally:
             if beside.returncode is None:
                 beside.kill()
-        return await beside.wait(), stdout, stderr
+            status = await beside.wait()
+        return status, stdout, stderr
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

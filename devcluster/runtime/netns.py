@@ -32,5 +32,8 @@ async def _run(*command: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
-    _, stderr = await process.communicate()
-    return await process.wait(), stderr.decode(errors="replace").strip()
+    try:
+        _, stderr = await process.communicate()
+    finally:  # It is short, and what follows a cancelled call needs its result.
+        status = await process.wait()
+    return status, stderr.decode(errors="replace").strip()

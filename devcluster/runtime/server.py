@@ -21,6 +21,7 @@ _RUNTIME_METHODS = (
     *("ListContainers", "ExecSync"),
 )
 _IMAGE_METHODS = ("ImageStatus", "ListImages", "PullImage")
+_Calls = set["asyncio.Task[Any]"]
 
 
 @contextlib.asynccontextmanager
@@ -30,11 +31,12 @@ async def serving(socket: Path, folder: Path, chain: Chain, further_images: Sequ
     root = images.write_root(folder / "root")
     names = {images.BUSYBOX, images.PAUSE, *map(images.full_name, further_images)}
     runtime = FakeRuntime(folder, chain, root, names)
+    calls: _Calls = set()
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(
         (
-            _methods("runtime.v1.RuntimeService", _RUNTIME_METHODS, runtime),
-            _methods("runtime.v1.ImageService", _IMAGE_METHODS, runtime),
+            _methods("runtime.v1.RuntimeService", _RUNTIME_METHODS, runtime, calls),
+            _methods("runtime.v1.ImageService", _IMAGE_METHODS, runtime, calls),
         )
     )
     socket.parent.mkdir(parents=True, exist_ok=True)
@@ -44,14 +46,24 @@ async def serving(socket: Path, folder: Path, chain: Chain, further_images: Sequ
         yield
     finally:
         await server.stop(_STOP_GRACE_S)
+        await _end(calls)
         await asyncio.shield(runtime.stop_all())
 
 
-def _methods(service: str, names: Sequence[str], runtime: FakeRuntime) -> grpc.GenericRpcHandler:
+async def _end(calls: _Calls) -> None:
+    """Wait for calls whose clients have gone: they still give back what they took, which `stop_all` does not see."""
+    if calls:
+        _, late = await asyncio.wait(calls, timeout=_STOP_GRACE_S)
+        for call in late:
+            call.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+def _methods(service: str, names: Sequence[str], runtime: FakeRuntime, calls: _Calls) -> grpc.GenericRpcHandler:
     """Return the handler of one service; CRI names a method's messages after the method."""
     methods = {
         name: grpc.unary_unary_rpc_method_handler(
-            _method(getattr(runtime, re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower())),
+            _method(getattr(runtime, re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()), calls),
             request_deserializer=getattr(cri, f"{name}Request").FromString,
             response_serializer=getattr(cri, f"{name}Response").SerializeToString,
         )
@@ -60,8 +72,12 @@ def _methods(service: str, names: Sequence[str], runtime: FakeRuntime) -> grpc.G
     return grpc.method_handlers_generic_handler(service, methods)
 
 
-def _method(method: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+def _method(method: Callable[[Any], Awaitable[Any]], calls: _Calls) -> Callable[[Any, Any], Awaitable[Any]]:
     async def call(request: Any, context: Any) -> Any:
+        running = asyncio.current_task()
+        assert running is not None, "grpc runs each call in a task"
+        calls.add(running)
+        running.add_done_callback(calls.discard)
         return await answer(method(request), context)
 
     return call

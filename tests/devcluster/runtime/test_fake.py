@@ -14,7 +14,7 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from devcluster.runtime import mounts
+from devcluster.runtime import mounts, netns
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
 from tests.support.polling import eventually, until
@@ -223,6 +223,34 @@ async def test_a_deadline_during_add_kills_the_plugin_and_del_follows(
         await until(lambda: not mounts.mounts_below(tmp_path / "state"))
         recorder.behave(_PASS)
         assert await _run_once_free(stub, sandbox_config("p1"))
+
+
+async def test_the_end_waits_for_calls_whose_clients_have_gone(
+    tmp_path: Path, recorder: Recorder, sandbox_config: Configure
+) -> None:
+    """DEL of a start that was given up has ended, and so has the network namespace."""
+    recorder.behave(f'test "$CNI_COMMAND" = ADD || {{ sleep 0.5; touch {tmp_path}/deleted; }}\n{_HANG_ADD}')
+    async with _runtime(tmp_path) as stub:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await _run(stub, sandbox_config("p1"), timeout=2)
+        assert [call["command"] for call in recorder.calls()] == ["ADD"]
+    assert (tmp_path / "deleted").exists()
+    assert not mounts.mounts_below(tmp_path / "state")
+
+
+async def test_a_cancelled_removal_of_a_network_namespace_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller goes on only once the command has ended."""
+    (tmp_path / "umount").write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 0.5\ntouch {tmp_path}/ended\n")
+    (tmp_path / "umount").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    removal = asyncio.create_task(netns.remove(tmp_path))
+    await until((tmp_path / "begun").exists)
+    removal.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await removal
+    assert (tmp_path / "ended").exists()
 
 
 async def test_a_failing_del_makes_stop_and_remove_fail_until_it_heals(
