@@ -12,11 +12,12 @@ from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.nic import pci
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
+from scheduler.cycle.instructions import DeleteVictims, Instruction, Notice, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.state.machine import Machine
+from tests.scheduler.reference.messages import refusal
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -83,11 +84,16 @@ class Life:
     def work(self, later_s: float = 0.0) -> list[Instruction]:
         """Let time pass, and do all that is due."""
         self.now += later_s
-        found = self.machine.tick(self.now)
+        return [*self.machine.tick(self.now), *self.decide_ready(), *self.machine.tick(self.now)]
+
+    def decide_ready(self, now: float | None = None) -> list[Instruction]:
+        """Decide about all that is ready."""
+        self.now = self.now if now is None else now
+        found: list[Instruction] = []
         while (instructions := self.machine.step(self.now)) is not None:
             found += instructions
             self.machine.check()
-        return found + self.machine.tick(self.now)
+        return found
 
     def bound(self, *decisions: Bind) -> list[Pod]:
         """Let Bindings succeed, and the watch show them."""
@@ -150,6 +156,15 @@ def bound_names(instructions: Iterable[Instruction]) -> list[str]:
 def kept_on(life: Life) -> list[str]:
     """Return the nodes of all nominated pods, one for each pod."""
     return sorted(room.node for one in life.machine.reservations.all() for room in one.rooms.values())
+
+
+def reports_of(instructions: Iterable[Instruction]) -> list[str]:
+    """Return the reports; of waiting pods why no node fits."""
+    return [refusal(one.message) for one in instructions if isinstance(one, Report)]
+
+
+def notices(instructions: Iterable[Instruction]) -> list[Notice]:
+    return [one for one in instructions if isinstance(one, Notice)]
 
 
 def told(instructions: Iterable[Instruction]) -> dict[str, str]:

@@ -12,8 +12,7 @@ from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import Life
-from tests.scheduler.state.steps import notices
+from tests.scheduler.group_life import Life, notices
 
 # Of the PF's 90,000 Mb/s the pod has 20,000 by its assignment.
 ASSIGNMENT = Assignment(

@@ -9,32 +9,30 @@ from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePod
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.group_life import Life
 
 Uses = Callable[[int, str], int]
 
 
 @pytest.fixture
-def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
+def kept(life: Life, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
     """Return scores with room for 40 shapes."""
-    take_in(machine, make_node("n1"))
+    life.nodes("n1")
     monkeypatch.setattr(kept_scores, "_MOST_BYTES", 40 * 1000)
     monkeypatch.setattr(kept_scores, "_A_CHARACTER", 0)
     monkeypatch.setattr(SignatureScores, "byte_count", 1000)
-    return KeptSignatureScores(machine.cache.nodes)
+    return KeptSignatureScores(life.machine.cache.nodes)
 
 
 @pytest.fixture
-def use(kept: KeptSignatureScores, make_pod: MakePod) -> Uses:
+def use(kept: KeptSignatureScores, life: Life) -> Uses:
     """Return a function that uses a shape, by its number, for a pod; it returns which scores it got."""
     scores: list[object] = []
 
     def use(shape: int, pod: str) -> int:
         requests = {"requests": {"cpu": f"{1000 + shape}m"}}
         spec = {"containers": [{"name": "c", "resources": requests}]}
-        info = read_pod_info(make_pod(pod, metadata={"uid": f"uid of {pod}"}, spec=spec))
+        info = read_pod_info(life.make_pod(pod, metadata={"uid": f"uid of {pod}"}, spec=spec))
         assert isinstance(info, PodInfo)
         found = kept.of(info, PlacementBudget())
         if found not in scores:

@@ -6,33 +6,28 @@ from collections.abc import Mapping
 from random import Random
 from statistics import pstdev
 
-import msgspec
 import numpy as np
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import dump_assignment, read_assignment
-from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
-from mooring.kube.events import Identity, Removed
 from scheduler.cache.column import Journal
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Image, Node, Pod
-from scheduler.kube.outcomes import BOUND, Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import binds
-from tests.scheduler.state.steps import remove, steps, take_in
+from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import Life, binds
 
 CPUS, GIB = ("0", "500m", "2", "6"), 1 << 30
 
 
-def _node(random: Random, number: int, make_node: MakeNode, make_pf: MakePf) -> Node:
+def _node(random: Random, number: int, life: Life) -> Node:
     taint = {"key": "k", "value": "v"}
     taints: tuple[list[Json], ...] = ([], [taint | {"effect": "NoSchedule"}], [taint | {"effect": "PreferNoSchedule"}])
     fields: Json = {
@@ -40,55 +35,40 @@ def _node(random: Random, number: int, make_node: MakeNode, make_pf: MakePf) -> 
         "allocatable": {"cpu": random.choice(CPUS), "memory": f"{random.randrange(5)}Gi", "pods": "20"},
         "spec": {"unschedulable": random.random() < 0.1, "taints": random.choice(taints)},
     }
-    pfs = tuple(make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
-    return make_node(f"n{number}", pfs, **fields)
+    pfs = tuple(life.make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
+    node = life.make_node(f"n{number}", pfs, **fields)
+    node.status.images = [Image(["i:1"], random.choice((0, 100, 500)) << 20)]
+    return node
 
 
-def _pod(random: Random, make_pod: MakePod) -> Pod:
+def _pod(random: Random, life: Life) -> Pod:
     rate = random.choice((0, 0, 20_000, 60_000))
     request = [{"min_tx_rate": rate}] * random.randrange(4)
     requests = {"cpu": random.choice(CPUS), "memory": f"{random.randrange(3)}Gi"}
     preferred = {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     spec: Json = {
-        "containers": [{"name": "c", "resources": {"requests": requests}}],
+        "containers": [{"name": "c", "image": "i:1", "resources": {"requests": requests}}],
         "tolerations": random.choice(([], [{"operator": "Exists"}])),
         "affinity": random.choice((None, affinity)),
         "nodeSelector": random.choice((None, None, {"zone": "b"})),
     }
-    return make_pod(request=request or None, spec=spec)
+    return life.make_pod(request=request or None, spec=spec)
 
 
-def _with_image(node: Node, mib: int) -> Node:
-    node.status.images = [Image(["i:1"], mib << 20)]
-    return node
-
-
-def test_excluded_nodes_count_in_the_scores_of_the_others(
-    machine: Machine, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """An image scores higher the more nodes have it: also nodes that the pod cannot go to."""
-    pod_info = _pod_info(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
-    take_in(machine, *(_with_image(make_node(f"n{number}"), 100 if number < 2 else 0) for number in range(12)))
-    kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    excluded = (make_node(f"n{number}", spec={"unschedulable": True}) for number in range(12, 15))
-    take_in(machine, *(_with_image(node, 100) for node in excluded))
-    kept.refresh(Steps())
-    _check(kept, pod_info, machine)
-
-
-def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+def test_nodes_are_scored_once_a_pod_passes_on_one(life: Life) -> None:
     """Pods that all differ and pass nowhere would cost twice as much; once one passes, its score is the whole."""
     spec = {"containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "4"}}}]}
-    pod_info = _pod_info(make_pod(spec=spec))
+    pod_info = _pod_info(life.make_pod(spec=spec))
 
     def show(number: int, cpu: str) -> None:
-        node = make_node(f"n{number}", allocatable={"cpu": cpu})
-        take_in(machine, _with_image(node, 500) if number % 2 else node)
+        node = life.make_node(f"n{number}", allocatable={"cpu": cpu})
+        node.status.images = [Image(["i:1"], number % 2 * 500 << 20)]
+        life.see(node)
 
     for number in range(6):
         show(number, "2")
-    kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
+    kept = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
     assert (kept._fact_parts, len(kept.passing_rows())) == (None, 0)
     show(2, "3")
     kept.refresh(Steps())
@@ -97,9 +77,9 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
         show(number, "8")
         kept.refresh(Steps())
     row, _ = kept.best(PlacementBudget()) or (-1, None)
-    assert machine.cache.nodes.names[row] == "n5"
+    assert life.machine.cache.nodes.names[row] == "n5"
     assert kept.parts(row)["ImageLocality"] > 0
-    _check(kept, pod_info, machine)
+    _check(kept, pod_info, life)
 
 
 def _pod_info(pod: Pod) -> PodInfo:
@@ -117,56 +97,49 @@ def _results(signature_scores: SignatureScores) -> tuple[Json, Json]:
     return refusals, dict(zip(passing, signature_scores.scores(passing), strict=True))
 
 
-def _check(kept: SignatureScores, pod_info: PodInfo, machine: Machine) -> None:
+def _check(kept: SignatureScores, pod_info: PodInfo, life: Life) -> None:
     """Check that what is kept equals what is judged now."""
-    fresh = SignatureScores(pod_info, machine.cache.nodes, Steps())
+    fresh = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
     assert _results(kept) == _results(fresh)
     assert kept.best(PlacementBudget()) == fresh.best(PlacementBudget())
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_kept_scores_equal_new_ones(
-    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_kept_scores_equal_new_ones(seed: int, life: Life) -> None:
     """Nodes come, change and go, pods are placed and leave: rows that were not judged again did not need it."""
     random = Random(seed)
-    shapes = [_pod_info(_pod(random, make_pod)) for _ in range(4)]
-    kept = [SignatureScores(pod_info, machine.cache.nodes, Steps()) for pod_info in shapes]
+    shapes = [_pod_info(_pod(random, life)) for _ in range(4)]
+    kept = [SignatureScores(pod_info, life.machine.cache.nodes, Steps()) for pod_info in shapes]
     assigned: list[Pod] = []
     for now in range(150):
-        act = random.random()
+        act, life.now = random.random(), float(now)
         if act < 0.3:
-            take_in(machine, _node(random, random.randrange(40), make_node, make_pf), now=float(now))
+            life.see(_node(random, random.randrange(40), life))
         elif act < 0.35:
-            machine.nodes(Removed(Identity(f"n{random.randrange(40)}")), float(now))
+            life.remove_node(f"n{random.randrange(40)}")
         elif act < 0.8 or not assigned:
-            pod = _pod(random, make_pod)
-            take_in(machine, pod, now=float(now))
-            for decision in binds(machine.step(float(now)) or []):
-                machine.finished(decision, BOUND, float(now))
-                assigned.append(pod)
+            life.see(_pod(random, life))
+            assigned += life.bound(*binds(life.machine.step(life.now) or []))
         else:
-            remove(machine, assigned.pop(random.randrange(len(assigned))), float(now))
+            life.gone(assigned.pop(random.randrange(len(assigned))))
         which = random.randrange(4)
         kept[which].refresh(Steps())
-        _check(kept[which], shapes[which], machine)
+        _check(kept[which], shapes[which], life)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_scores_are_what_plain_arithmetic_gives(
-    seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_scores_are_what_plain_arithmetic_gives(seed: int, life: Life) -> None:
     """LeastAllocated and BalancedAllocation, a node at a time."""
     random = Random(seed)
-    nodes = {f"n{number}": _node(random, number, make_node, make_pf) for number in range(12)}
+    nodes = {f"n{number}": _node(random, number, life) for number in range(12)}
     requests = {"requests": {"cpu": "500m", "memory": "512Mi"}}
     spec = {"containers": [{"name": "c", "resources": requests}]}
     assigned = Counter(random.choice(list(nodes)) for _ in range(10))
-    take_in(machine, *nodes.values(), *(make_pod(node=name, spec=spec) for name in assigned.elements()))
-    pod_info = _pod_info(_pod(random, make_pod))
-    signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
+    life.see(*nodes.values(), *(life.make_pod(node=name, spec=spec) for name in assigned.elements()))
+    pod_info = _pod_info(_pod(random, life))
+    signature_scores = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
     for row in signature_scores.passing_rows():
-        name, parts = machine.cache.nodes.names[row], signature_scores.parts(row)
+        name, parts = life.machine.cache.nodes.names[row], signature_scores.parts(row)
         pairs = _capacity_and_demand(nodes[name], assigned[name], pod_info.scored)
         least = [max(have - demand, 0) * 100 // have for have, demand in pairs]
         assert parts["NodeResourcesFit"] == (sum(least) // len(least) if least else 0)
@@ -202,35 +175,31 @@ def test_a_journal_names_each_changed_row_once_however_late_it_is_read() -> None
     assert journal.since(journal.end - 1) == [3]
 
 
-def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: MakePf, make_node: MakeNode) -> None:
+def test_two_inventories_of_one_kind_are_judged_once(life: Life) -> None:
     """Nodes of one model share one value of their PFs: a plugin judges it once, however many they are."""
-    text = dump_inventory(Inventory("boot-1", (make_pf(), make_pf(1))))
     for number in range(20):
-        node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
-        take_in(machine, msgspec.convert(msgspec.to_builtins(node), Node))
+        life.show_node(f"n{number}", life.make_pf(), life.make_pf(1))
     calls = itertools.count()
-    machine.cache.nodes.models.spread(lambda _: next(calls), np.arange(20))
+    life.machine.cache.nodes.models.spread(lambda _: next(calls), np.arange(20))
     assert next(calls) == 1
 
 
 def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
-    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+    life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([Refused(OUT_OF_BUDGET), Placement((0,))])
     monkeypatch.setattr("scheduler.plugins.device_rules.rdma_vfs.place_request", lambda *_, **__: next(outcomes))
-    take_in(machine, *(make_node(name, pfs=(make_pf(),)) for name in ("n1", "n2")), make_pod(request=[{}]))
-    (decision,) = binds(steps(machine, 1.0))
-    assert (decision.assigned.node, machine.budget_spent) == ("n2", 1)
+    life.nodes("n1", "n2")
+    (decision,) = binds(life.see(life.make_pod(request=[{}])) + life.decide_ready())
+    assert (decision.assigned.node, life.machine.budget_spent) == ("n2", 1)
 
 
-def test_an_assignment_is_written_as_the_contract_writes_it(
-    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_an_assignment_is_written_as_the_contract_writes_it(life: Life) -> None:
     """Equal assignments are equal strings: byte by byte what `dump_assignment` writes."""
-    pf = make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
+    pf = life.make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
     wish = {"min_tx_rate": 5, "max_tx_rate": 9, "vlan": 7, "mac": "02:00:00:00:00:01", "trust": True, "name": "rdma0"}
-    take_in(machine, make_node(pfs=(pf,)), make_pod(request=[wish, {"containers": ["c"]}]))
-    (decision,) = binds(steps(machine, 1.0))
+    life.show_node("n1", pf)
+    (decision,) = binds(life.see(life.make_pod(request=[wish, {"containers": ["c"]}])) + life.decide_ready())
     text = decision.annotations[names.ASSIGNMENT]
     assert text == dump_assignment(read_assignment(text))

@@ -5,6 +5,7 @@ from typing import Any
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.kube.events import Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
@@ -16,7 +17,7 @@ from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.state import steps
+from tests.scheduler.group_life import changed_event, identity
 
 NOW = 1000.0
 
@@ -79,7 +80,7 @@ class Scene:
 
     def gone(self, *pods: str) -> None:
         for name in pods:
-            steps.remove(self.machine, self.pods[name], NOW)
+            self.machine.pods(Removed(identity(self.pods[name])), NOW)
 
     def room(self, count: str, node: str, *chosen: str) -> str:
         """Return the victims on a node for a pod with so many VFs of priority 10, if kube-scheduler has chosen some."""
@@ -149,7 +150,7 @@ class Scene:
         return found.reason
 
     def see(self, item: Pod | Node) -> list[Instruction]:
-        return steps.take_in(self.machine, item, now=NOW)
+        return self.machine.handle(type(item), changed_event(item), NOW)
 
     def assigned(self, node: str, vfs: Sequence[int], priority: int = 0, **fields: Any) -> Pod:
         """Show an assigned pod with these VFs of its node's PF."""

@@ -18,7 +18,6 @@ from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from tests.scheduler.conftest import BOOT, Json
 from tests.scheduler.group_life import Life, binds
-from tests.scheduler.state.steps import steps
 
 CORDONED = {"spec": {"unschedulable": True}}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
@@ -245,10 +244,10 @@ def test_a_class_that_is_listed_later_counts_and_one_that_is_gone_rejects_no_pod
 
     def decide() -> int:
         life.see(life.make_pod(request=[{}], spec={"runtimeClassName": "virtual"}))
-        return len(binds(steps(life.machine)))
+        return len(binds(life.decide_ready()))
 
     assert decide() == 1
     _show_class(life, "virtual", "kata")
     assert decide() == 0
     life.machine.handle(RuntimeClass, event, 60.0)
-    assert len(binds(steps(life.machine, 60.0))) == 1
+    assert len(binds(life.decide_ready(60.0))) == 1

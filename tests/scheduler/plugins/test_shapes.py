@@ -32,7 +32,7 @@ from scheduler.plugins.interface import (
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, PLUGINS, RESERVES, USAGE_FILTERS, USAGE_SCORES, Plugin
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.group_life import changed_event
 
 KINDS = Kinds([gpu_kind()])
 # The fields of `PodInfo` whose own fields are recorded.
@@ -117,7 +117,7 @@ def cluster(make_node: MakeNode, make_pf: MakePf) -> Machine:
     machine = Machine("mooring", kinds=KINDS)
     gpu = Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0)
     gpus = {KEY: dump_gpu_inventory(GpuInventory((gpu,), ()))}
-    take_in(machine, make_node(pfs=(make_pf(),), annotations=gpus, labels={"zone": "a"}))
+    machine.nodes(changed_event(make_node(pfs=(make_pf(),), annotations=gpus, labels={"zone": "a"})), 0.0)
     document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
     machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
     return machine

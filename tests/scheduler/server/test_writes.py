@@ -15,7 +15,7 @@ from scheduler.server.report_writer import ReportWriter
 from scheduler.server.writes import PORTION, WriteResult, Writes
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakePod
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.group_life import changed_event
 
 
 class _Client(Client):
@@ -43,7 +43,7 @@ def _binds(machine: Machine, make_pod: MakePod, count: int) -> list[Order]:
     orders: list[Order] = []
     for number in range(count):
         pod = make_pod(f"p{number}")
-        take_in(machine, pod, now=1.0)
+        machine.pods(changed_event(pod), 1.0)
         pod_info = machine.pending_pods.pending[pod.metadata.uid].pod_info
         assert isinstance(pod_info, PodInfo)
         orders.append(Bind(pod_info, AssignedPod(pod.metadata.uid, pod.key, "n1", assumed=True), {}, {}))

@@ -20,10 +20,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming, orders
+from tests.scheduler.group_life import Life, as_bound, binds, changed, changed_event, claiming, notices, orders
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.state.life import Life
-from tests.scheduler.state.steps import annotated, notices
 
 # A pod takes the only VF of a node from another.
 PREEMPTED = "node n1 | pod low | later > low@n1 | pod mid 1 | later > -low mid:n1"
@@ -97,13 +95,10 @@ class Cluster:
         if nominated:
             fields["status"] = {"nominatedNodeName": nominated}
         metadata = {"namespace": name.rpartition("/")[0] or "default"}
-        old = self.pods.get(name)
-        pod = (
-            annotated(old, annotations)
-            if old
-            else self.life.make_pod(name, annotations=annotations, metadata=metadata, **fields)
-        )
-        self.show(name, pod)
+        if old := self.pods.get(name):
+            self.show(name, changed(old, metadata={"annotations": annotations}))
+        else:
+            self.show(name, self.life.make_pod(name, annotations=annotations, metadata=metadata, **fields))
 
     def create(self, *pods: str) -> None:
         for name in pods:
@@ -137,7 +132,7 @@ class Cluster:
 
     def strip(self, name: str) -> None:
         """Let somebody remove the annotations of a pod."""
-        self.show(name, annotated(self.pods[name], {}))
+        self.show(name, changed(self.pods[name], metadata={"annotations": {}}))
 
     def end(self, name: str) -> None:
         self.show(name, changed(self.pods[name], status={"phase": "Succeeded"}))
@@ -155,15 +150,15 @@ class Cluster:
 
         Return ``-NAME`` of victims, ``NAME@NODE`` of Binds, and ``NAME:NODE`` of nominations, or ``NAME:`` if one ends.
         """
-        return self._carry_out(self.life.decide())
+        return self._carry_out(self._decide_late())
 
     def why(self) -> str:
         """Let backoffs end, and decide; return where the only pod is nominated, and what it is told of preemption."""
-        (report,) = [one for one in self.life.decide() if isinstance(one, Report)]
+        (report,) = [one for one in self._decide_late() if isinstance(one, Report)]
         return f"{report.nominated or ''}: {report.message.partition(' preemption: ')[2]}"
 
     def now(self) -> str:
-        return self._carry_out(self.life.decide(0.0))
+        return self._carry_out(self.life.decide_ready())
 
     def fail(self) -> str:
         """Let the next decision fail by a bug; return what is decided then."""
@@ -185,7 +180,7 @@ class Cluster:
 
     def bind(self) -> str:
         """Decide about all that is ready; return the pods whose Bindings are in progress then."""
-        self.last = self.life.steps()
+        self.last = self.life.decide_ready()
         found = {one.pod_info.pod.metadata.name: one for one in binds(self.last)}
         self.decisions |= found
         return " ".join(found)
@@ -246,6 +241,9 @@ class Cluster:
         assigned = self.machine.cache.assigned(self.pods[name].metadata.uid)
         return "" if assigned is None else assigned.node
 
+    def _decide_late(self) -> list[Instruction]:
+        return self.life.decide_ready(self.life.now + 15.0)
+
     def _carry_out(self, found: list[Instruction]) -> str:
         self.orders = orders(found)
         victims = {f"-{one.pod.removeprefix('default/')}" for order in self.orders for one in order.victims}
@@ -255,7 +253,7 @@ class Cluster:
             for one in found
             if isinstance(one, Report) and one.nominated is not None
         }
-        self.pods |= {pod.metadata.name: pod for pod in self.life.bind(found)}
+        self.pods |= {pod.metadata.name: pod for pod in self.life.bound(*binds(found))}
         return " ".join([*sorted(victims), *sorted(bound), *sorted(nominated)])
 
     def _told(self, found: Iterable[Instruction]) -> str:

@@ -1,17 +1,10 @@
-"""A machine and what happens to it, or stories of it."""
+"""Stories of a machine."""
 
 import pytest
 
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import Life
 from tests.scheduler.state.cluster import Cluster
-from tests.scheduler.state.life import Life
 from tests.scheduler.state.rates.edited_rates import EditedRates
-
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
 
 
 @pytest.fixture

@@ -10,23 +10,21 @@ from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.event_handlers import absent_uids
-from tests.scheduler.group_life import as_bound, changed, changed_event, claiming
+from tests.scheduler.group_life import Life, as_bound, binds, changed, changed_event, claiming, notices, reports_of
 from tests.scheduler.state.cluster import Cluster
-from tests.scheduler.state.life import Life
-from tests.scheduler.state.steps import notices, reports_of
 from tests.scheduler.story import play, stories
 
 
 def test_a_pod_without_interfaces_is_bound_without_an_assignment(life: Life) -> None:
     life.see(life.make_node(), life.make_pod(), life.make_pod(request=[]))
-    assert [decision.annotations for decision in life.binds()] == [{}, {}]
+    assert [decision.annotations for decision in binds(life.decide_ready())] == [{}, {}]
 
 
 def test_reasons_are_counted_over_the_nodes(life: Life) -> None:
     """As in kube-scheduler, sorted by text, with the nodes named in `why`."""
     life.nodes("n1", "n2", vfs=1)
     life.see(life.make_node("n3"), life.make_node("n4", spec={"unschedulable": True}), life.make_pod(request=[{}, {}]))
-    (report,) = life.steps()
+    (report,) = life.decide_ready()
     assert isinstance(report, Report)
     assert report.message == (
         "0/4 nodes are available: 1 node(s) had no RDMA inventory, 1 node(s) were unschedulable, "
@@ -121,23 +119,23 @@ def test_our_own_status_writes_requeue_no_pod(life: Life) -> None:
     """A pod that only got its condition is not tried again, and is reported once."""
     pod = life.make_pod(request=[{}])
     life.see(life.make_node(), pod)
-    (report,) = life.steps()
+    (report,) = life.decide_ready()
     assert isinstance(report, Report)
     condition = {"type": "PodScheduled", "status": "False", "message": report.message}
     life.see(changed(pod, status={"conditions": [condition]}, metadata={"resourceVersion": "9"}), now=50.0)
     assert life.machine.step(50.0) is None
     life.see(life.make_node("n2", labels={"new": "label"}), now=60.0)
-    assert reports_of(life.steps(60.0)) == ["0/2 nodes are available: 2 node(s) had no RDMA inventory."]
+    assert reports_of(life.decide_ready(60.0)) == ["0/2 nodes are available: 2 node(s) had no RDMA inventory."]
     life.see(life.make_node("n2", labels={"newer": "label"}), now=90.0)
-    assert life.steps(90.0) == []
+    assert life.decide_ready(90.0) == []
 
 
 def test_a_restart_rebuilds_the_same_use_from_the_api(life: Life) -> None:
     """A new machine that lists what the old one bound sees the same VFs free, and repeats no message."""
-    node = life.n1(vfs=4)
+    node = life.make_node(pfs=(life.make_pf(),))
     pods = [life.make_pod(request=[{"min_tx_rate": 1000}]) for _ in range(3)]
     life.see(node, *pods)
-    bound = [as_bound(decision) for decision in life.binds()]
+    bound = [as_bound(decision) for decision in binds(life.decide_ready())]
     nobody = "1 No preemption victims found for incoming pod"
     message = f"0/1 nodes are available: 1 not enough free RDMA VFs. preemption: 0/1 nodes are available: {nobody}."
     condition = {"type": "PodScheduled", "status": "False", "message": message}
@@ -147,7 +145,7 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(life: Life) -> None:
     fresh.machine.handle(Pod, Synced(tuple(changed_event(pod) for pod in (*bound, waiting))), 0.0)
     fresh.machine.handle(Node, Synced((changed_event(node),)), 0.0)
     assert fresh.machine.cache.vf_accounting("n1").free_vfs == life.machine.cache.vf_accounting("n1").free_vfs
-    assert fresh.steps() == []
+    assert fresh.decide_ready() == []
     fresh.machine.check()
 
 
@@ -167,11 +165,12 @@ def test_a_pod_that_is_not_to_be_scheduled_is_left_alone(life: Life, fields: dic
 
 def test_an_unreadable_pod_is_reported_once_and_keeps_what_it_holds(life: Life) -> None:
     held = claiming(life.make_pod(node="n1"), 0)
-    life.see(life.n1(vfs=1), held, life.make_pod(request=[{}]))
+    life.nodes("n1", vfs=1)
+    life.see(held, life.make_pod(request=[{}]))
     broken = Unreadable(Identity("p", "default", held.metadata.uid), "Expected `str`")
     assert [notice.subject for notice in notices(life.machine.pods(broken, 0.0))] == ["pod"]
     assert life.machine.pods(broken, 0.0) == []
-    assert life.binds() == []
+    assert binds(life.decide_ready()) == []
 
 
 def test_an_ignored_object_is_forgotten_when_it_is_deleted(life: Life) -> None:
@@ -203,13 +202,14 @@ def test_a_bound_pod_is_known_in_its_version_only(life: Life) -> None:
     assert life.machine.cache.assigned(bound.metadata.uid) is not None
     assert life.machine.pending_pods.depths()["active"] == 0
     life.see(waiting)
-    assert len(life.binds()) == 1
+    assert len(binds(life.decide_ready())) == 1
     assert not has(waiting, "")
 
 
 def test_a_relisted_set_replaces_what_was_known(cluster: Cluster) -> None:
     play(cluster, "node n2 0 | node n1 | claim held 0 | pod a | bind | at 1 | relist a")
-    cluster.machine.handle(Node, Synced((changed_event(cluster.life.n1(vfs=1)),)), 1.0)
+    node = cluster.life.make_node(pfs=(cluster.life.make_pf(vfs=1),))
+    cluster.machine.handle(Node, Synced((changed_event(node),)), 1.0)
     assert cluster.machine.cache.node_names() == {"n1"}
     play(cluster, "at 2 | bind > a")
 
@@ -219,12 +219,12 @@ def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(life: Life) -> N
     greedy = [{"name": name, "resources": {"requests": {"memory": "8Ei"}}} for name in "ab"]
     below = [{"name": "a", "resources": {"requests": {"cpu": "-100"}}}]
     life.see(life.make_node(), life.make_node("n2"), life.make_pod(spec={"containers": greedy}))
-    assert reports_of(life.steps()) == ["0/2 nodes are available: 2 Insufficient memory."]
+    assert reports_of(life.decide_ready()) == ["0/2 nodes are available: 2 Insufficient memory."]
     life.see(*(life.make_pod(node="n1", spec={"containers": greedy}) for _ in range(3)))
     life.see(life.make_pod(node="n2", spec={"containers": below}))
     modest = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "6", "memory": "1Gi"}}}]}
     life.see(*(life.make_pod(spec=modest) for _ in range(2)), now=5.0)
-    assert [bind.assigned.node for bind in life.binds(5.0)] == ["n2"]
+    assert [bind.assigned.node for bind in binds(life.decide_ready(5.0))] == ["n2"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])

@@ -27,11 +27,11 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.server.watches import SOURCES
 from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life
 from tests.scheduler.simulation.feed import Feed
 from tests.scheduler.simulation.malformed import line, mutate, pierce, wild
 from tests.scheduler.simulation.network import Network
 from tests.scheduler.simulation.world import virtual
-from tests.scheduler.state.life import Life
 
 BATCHES, BATCH = 100, 100
 # No object may stop the loop for longer than this, in milliseconds.
@@ -217,7 +217,7 @@ def _good(item: Pod | Node, kind: str = "ADDED") -> bytes:
 def test_malformed_annotations_are_refused_by_name(life: Life) -> None:
     """Requests, assignments and inventories that are nearly valid: each is taken or refused, and the state holds."""
     source = random.Random(11)
-    inventory = (life.n1().metadata.annotations or {})[names.INVENTORY]
+    inventory = (life.make_node(pfs=(life.make_pf(),)).metadata.annotations or {})[names.INVENTORY]
     for number in range(3000):
         uid = f"bound-{number % 10}"
         forged = _text(ASSIGNMENT.replace("UID", uid), source)
@@ -226,8 +226,7 @@ def test_malformed_annotations_are_refused_by_name(life: Life) -> None:
         node = life.make_node("n1", annotations={names.INVENTORY: _text(inventory, source)})
         life.see(node, bound, waiting, now=float(number))
         if number % 100 == 0:
-            life.steps()
-            life.machine.check()
+            life.decide_ready()
     assert life.machine.cache.node("n1") is not None
 
 

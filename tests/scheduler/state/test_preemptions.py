@@ -9,9 +9,8 @@ from mooring.annotations.assignment import read_assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import changed
+from tests.scheduler.group_life import Life, changed
 from tests.scheduler.state.cluster import PREEMPTED, Cluster
-from tests.scheduler.state.life import Life
 from tests.scheduler.story import play, stories
 
 

@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import LOST, Out
-from mooring.indexes import Indexes
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.state.machine import Machine
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
-from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, binds
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
@@ -146,17 +142,6 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     first, second, third, fourth = _start_beside_binds(life, monkeypatch, step_s)
     assert min(first, second, third) > 0
     assert (fourth == 0) == (step_s == 0.003)
-
-
-def test_a_member_that_is_only_tried_has_lost_no_vf(life: Life) -> None:
-    """Where the node shows one of them as lost meanwhile, the member is placed elsewhere; it is never evicted."""
-    life = life.successor(Machine("mooring", lost_vf_options=LostVfOptions(after_s=60.0)))
-    play(GroupStory(life), TRIED)
-    life.show_node("n0", life.make_pf(vfs=2, out=(Out(Indexes.of([0]), LOST),)))
-    assert life.machine.lost_vfs.next_due() is None
-    found = binds(life.work())
-    assert "n0" not in {one.assigned.node for one in found}
-    assert len(found) == 20
 
 
 def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:

@@ -3,17 +3,14 @@
 import json
 from typing import Any
 
-import msgspec
-
 from mooring import names
 from mooring.annotations.rates import RatesInForce, VfRates, dump_rates_in_force
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Pod
 from scheduler.state.rates.pod_rates import CONDITION
-from tests.scheduler.group_life import Life, as_bound, binds
+from tests.scheduler.group_life import Life, as_bound, binds, changed
 from tests.scheduler.state.cluster import read_node_fields
-from tests.scheduler.state.steps import remove, steps
 
 IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
 ALLOCATED = ("Allocated", "allocated as generation 1: not yet in force on node n1")
@@ -50,7 +47,6 @@ class EditedRates:
 
     def __init__(self, life: Life) -> None:
         self.life, self.machine = life, life.machine
-        self.now = 0.0
         self._version = 0
         self.pods: dict[str, Pod] = {}
         self.in_force: dict[str, int] | None = {}
@@ -62,13 +58,12 @@ class EditedRates:
         self.show_node()
 
     def wait(self, seconds: str) -> None:
-        self.now += float(seconds)
+        self.life.now += float(seconds)
 
     def node(self, **words: str) -> None:
         self.show_node(**read_node_fields(words)[0])
 
     def lose(self) -> None:
-        self.life.now = self.now
         self.life.remove_node("n1")
 
     def force(self, name: str, generation: str) -> None:
@@ -107,7 +102,7 @@ class EditedRates:
 
     def place(self, name: str, rate: str, priority: str = "0") -> str:
         """Let a pod come that waits, or is bound."""
-        self.life.see(self.new(name, *interfaces((rate,)), spec={"priority": int(priority)}), now=self.now)
+        self.life.see(self.new(name, *interfaces((rate,)), spec={"priority": int(priority)}))
         return self.schedule()
 
     def schedule(self) -> str:
@@ -120,7 +115,7 @@ class EditedRates:
         self.request(name, None)
 
     def gone(self, name: str) -> None:
-        remove(self.machine, self.pods[name], self.now)
+        self.life.gone(self.pods[name])
 
     def back(self, name: str) -> None:
         """Let the watch show a pod as it was."""
@@ -134,8 +129,8 @@ class EditedRates:
 
     def answer(self, kind: Any, *reason: str) -> str:
         """Answer the last writes; return what their owners are told."""
-        result = WriteRatesResult(kind, " ".join(reason))
-        return self._titles([one for order in self.orders for one in self.machine.finished(order, result, self.now)])
+        result, now = WriteRatesResult(kind, " ".join(reason)), self.life.now
+        return self._titles([one for order in self.orders for one in self.machine.finished(order, result, now)])
 
     def watch(self) -> None:
         """Let the watch show the last writes."""
@@ -155,9 +150,8 @@ class EditedRates:
     def tell(self, name: str, reason: str = "") -> None:
         """Let the watch show a pod with the last condition, or with one of another leader."""
         reason, message = (reason, "") if reason else self._last
-        pod = msgspec.convert(msgspec.to_builtins(self.pods[name]), Pod)
-        pod.status.conditions = [Condition(CONDITION, "True" if reason == "InForce" else "False", reason, message)]
-        self.show(pod)
+        condition = Condition(CONDITION, "True" if reason == "InForce" else "False", reason, message)
+        self.show(changed(self.pods[name], status={"conditions": [condition]}))
 
     def left(self) -> str:
         self.machine.check()
@@ -185,7 +179,6 @@ class EditedRates:
         text = None if self.in_force is None else dump_rates_in_force(RatesInForce(self.in_force))
         annotations = {} if text is None else {names.RATES_IN_FORCE: text}
         node = {"annotations": annotations, "rates": self.says_rates, "allocatable": allocatable or {}}
-        self.life.now = self.now
         self.life.show_node("n1", self.life.make_pf(**pf), **node)
 
     def new(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
@@ -193,19 +186,19 @@ class EditedRates:
 
     def bound(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
         """Let a pod be bound with these interfaces."""
-        self.life.see(self.new(name, *interfaces, **fields), now=self.now)
+        self.life.see(self.new(name, *interfaces, **fields))
         (decision,) = self.binds()
         return self.show(as_bound(decision))
 
     def binds(self) -> list[Bind]:
-        return binds(steps(self.machine, self.now))
+        return binds(self.life.decide_ready())
 
     def show(self, pod: Pod) -> Pod:
         """Let the watch show a pod in a new version."""
         self._version += 1
         pod.metadata.resource_version = str(self._version)
         self.pods[pod.metadata.name] = pod
-        self.life.see(pod, now=self.now)
+        self.life.see(pod)
         return pod
 
     def request(self, name: str, text: str | None) -> None:
@@ -213,16 +206,15 @@ class EditedRates:
 
     def annotate(self, name: str, annotations: dict[str, str | None]) -> None:
         """Set annotations of a pod; None removes one."""
-        pod = msgspec.convert(msgspec.to_builtins(self.pods[name]), Pod)
-        changed = {**pod.annotations, **annotations}
-        pod.metadata.annotations = {key: text for key, text in changed.items() if text is not None}
-        self.show(pod)
+        texts = {**self.pods[name].annotations, **annotations}
+        remaining = {key: text for key, text in texts.items() if text is not None}
+        self.show(changed(self.pods[name], metadata={"annotations": remaining}))
 
     def decide(self) -> list[Instruction]:
         """Let a leader do all that is due now."""
         found: list[Instruction] = []
         for _ in range(20):
-            found += self.machine.tick(self.now)
+            found += self.machine.tick(self.life.now)
         self.machine.check()
         return found
 
@@ -233,5 +225,5 @@ class EditedRates:
         for order in orders:
             pod = self.pods[order.pod.metadata.name]
             assert order.pod.metadata.resource_version == pod.metadata.resource_version
-            self.machine.finished(order, WriteRatesResult("written"), self.now)
+            self.machine.finished(order, WriteRatesResult("written"), self.life.now)
             self.annotate(pod.metadata.name, dict(order.annotations))

@@ -147,7 +147,7 @@ def test_a_new_leader_reports_rates_in_force_although_a_standby_saw_earlier_ones
 def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: EditedRates) -> None:
     """It has no memory but the API: it takes the pod first that waits the longest, and one without a condition last."""
     play(edited, "bind big 60 | bind new 10 | bind first 10 | bind second 10")
-    edited.now = 2e9
+    edited.life.now = 2e9
     for name, since in (("new", ""), ("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
         edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)] if since else []
         edited.edit(name, "60")
@@ -202,16 +202,6 @@ def test_what_never_fits_is_infeasible(
     play(edited, f"edit p {rate} | told > Infeasible: {told}")
 
 
-def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(edited: EditedRates) -> None:
-    """What is edited between two portions of the decision is written at once; the group does not fit beside it."""
-    edited.show_node(vfs=40)
-    edited.bind("p", "20")
-    group = {names.GROUP: '{"name":"train","min":20}'}
-    edited.life.see(*(edited.new(f"m{number}", {"min_tx_rate": 4_000}, annotations=group) for number in range(20)))
-    assert edited.machine.step(edited.now) == []
-    play(edited, "left > 70 | edit p 80 | order > p:80 | schedule")
-
-
 def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
     edited.bind("p", "20")
     edited.pods["p"].spec.scheduler_name = "other"
@@ -222,7 +212,7 @@ def test_a_pod_that_is_edited_while_others_of_its_node_are_looked_at_is_not_pass
     """Forty pods wait, more than one step looks at: the first of them is edited again after the first step."""
     edited.show_node(vfs=41)
     play(edited, "bind big 80 | " + " | ".join(f"bind p{number} 0 | edit p{number} 60" for number in range(40)))
-    edited.machine.tick(edited.now)
+    edited.machine.tick(edited.life.now)
     assert edited.machine.rate_changes.next_due() is not None
     play(edited, "edit p0 1 | order > p0:1")
 
@@ -231,9 +221,9 @@ def test_what_waits_on_a_busy_node_takes_no_memory_for_each_look(edited: EditedR
     """Each look says when to look again at the latest; only the next one counts."""
     play(edited, "bind big 80 | bind p 0 | edit p 60")
     for _ in range(1000):
-        edited.now += 0.01
-        edited.machine.rate_changes.touch("n1", edited.now)
-        edited.machine.tick(edited.now)
+        edited.life.now += 0.01
+        edited.machine.rate_changes.touch("n1", edited.life.now)
+        edited.machine.tick(edited.life.now)
     assert len(edited.machine.rate_changes._reviews) == 1
 
 

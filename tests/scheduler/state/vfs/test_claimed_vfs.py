@@ -9,32 +9,22 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
-from tests.scheduler.group_life import binds, claiming
+from tests.scheduler.group_life import Life, annotated, binds, claiming, notices, reports_of
 from tests.scheduler.state.cluster import Cluster
-from tests.scheduler.state.life import Life
-from tests.scheduler.state.steps import annotated, notices, reports_of
 from tests.scheduler.story import play, stories
 
 
 def test_a_pod_gets_its_node_and_exact_vfs_in_one_decision(life: Life) -> None:
     """The Bind carries the assignment, one entry per interface in order, for this uid and node."""
     pod = life.make_pod(request=[{"min_tx_rate": 5000}, {"name": "rdma1"}])
-    life.see(life.n1(), pod)
-    (decision,) = life.binds()
+    life.nodes("n1")
+    (decision,) = binds(life.see(pod) + life.decide_ready())
     assignment = read_assignment(decision.annotations[names.ASSIGNMENT])
     assert (assignment.uid, assignment.node) == (pod.metadata.uid, "n1")
     assert [(vf.vf, vf.pci, vf.min_tx_rate, vf.name) for vf in assignment.vfs] == [
         (0, "0000:04:00.2", 5000, None),
         (1, "0000:04:00.3", 0, "rdma1"),
     ]
-
-
-def test_many_pods_at_once_on_one_vf_bind_exactly_one(life: Life) -> None:
-    """The VF is reserved from the decision on, before any answer: all others get the reason why they wait."""
-    life.see(life.n1(vfs=1), *(life.make_pod(request=[{}]) for _ in range(20)))
-    instructions = life.steps()
-    assert len(binds(instructions)) == 1
-    assert reports_of(instructions) == ["0/1 nodes are available: 1 not enough free RDMA VFs."] * 19
 
 
 def disputed(*pods: str) -> str:
@@ -89,11 +79,11 @@ def test_claims(story: str, cluster: Cluster) -> None:
 )
 def test_an_assignment_is_valid_for_its_own_pod_and_node_only(life: Life, annotation: str, why: str) -> None:
     forged = life.make_pod(node="n1", annotations={names.ASSIGNMENT: annotation})
-    (notice,) = notices(life.see(life.n1(vfs=1), forged))
+    (notice,) = notices(life.see(life.make_node(pfs=(life.make_pf(vfs=1),)), forged))
     assert notice.subject == "assignment"
     assert why in notice.fields["reason"]
     life.see(life.make_pod(request=[{}]))
-    assert len(life.binds()) == 1
+    assert len(binds(life.decide_ready())) == 1
 
 
 def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(cluster: Cluster) -> None:
@@ -109,9 +99,11 @@ def test_a_pf_that_comes_back_has_the_times_of_before(life: Life) -> None:
     pods = [claiming(life.make_pod(node="n1"), vf) for vf in (0, 1)]
     other_pf, other_pod = life.make_pf(1), claiming(life.make_pod(node="n1"), 0, pf=1)
     life.see(life.make_node(pfs=(life.make_pf(vfs=2), other_pf)), *pods, other_pod)
-    life.remove(pods[0], 3.0)
+    life.now = 3.0
+    life.gone(pods[0])
     life.see(life.make_node(pfs=(other_pf,)))
-    life.remove(other_pod, 4.0)
+    life.now = 4.0
+    life.gone(other_pod)
     assert dict(life.machine.cache.free_since("n1")) == {"pf0": array("d", [3.0]), "pf1": array("d", [4.0])}
 
 
@@ -121,14 +113,14 @@ def test_an_unreadable_inventory_is_reported_once_and_the_node_takes_pods_withou
     assert (notice.subject, notice.fields["node"]) == ("inventory", "n1")
     assert life.see(life.make_node(annotations={names.INVENTORY: "{"}, labels={"a": "b"})) == []
     life.see(life.make_pod())
-    assert len(life.binds()) == 1
+    assert len(binds(life.decide_ready())) == 1
 
 
 def test_a_vf_held_out_by_the_node_keeps_its_rate_once(life: Life) -> None:
     """A VF that is both out and claimed counts once in Σ min; out alone it counts too."""
     out = (Out(Indexes.of([0, 1]), "held", min_tx_rate=40_000),)
-    node = life.n1(vfs=4, out=out)
-    life.see(node, claiming(life.make_pod(node="n1"), 0))
+    life.show_node("n1", life.make_pf(out=out))
+    life.see(claiming(life.make_pod(node="n1"), 0))
     (room,) = life.machine.cache.vf_accounting("n1").free_vfs.capacities
     assert (room.vfs, room.mbps) == (2, 10_000)
 
@@ -146,13 +138,13 @@ def test_annotations_count_as_they_are_when_a_pod_is_bound(life: Life) -> None:
     The API server does not check the size in a Binding, and then refuses every later write.
     """
     pod = life.make_pod(request=[{}])
-    large = annotated(pod, pod.annotations | {"x": "y" * 262_000})
+    large = annotated(pod, {"x": "y" * 262_000})
     life.see(pod)
-    assert reports_of(life.steps()) == ["no nodes available to schedule pods"]
-    life.see(large, life.n1())
-    (report,) = reports_of(life.steps(10.0))
+    assert reports_of(life.decide_ready()) == ["no nodes available to schedule pods"]
+    life.see(large, life.make_node(pfs=(life.make_pf(),)))
+    (report,) = reports_of(life.decide_ready(10.0))
     assert re.fullmatch(r"annotations would have 262\d* .*the limit is 262144", report)
     life.see(large, now=20.0)
-    assert life.steps(20.0) == []
+    assert life.decide_ready() == []
     life.see(pod, now=30.0)
-    assert len(life.binds(30.0)) == 1
+    assert len(binds(life.decide_ready())) == 1

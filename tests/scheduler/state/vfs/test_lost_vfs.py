@@ -6,9 +6,8 @@ from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import binds, changed
+from tests.scheduler.group_life import Life, binds, changed
 from tests.scheduler.state.cluster import Cluster
-from tests.scheduler.state.life import Life
 from tests.scheduler.story import play, stories
 
 EVICTS = LostVfOptions(after_s=120.0, per_minute=2)

@@ -7,33 +7,11 @@ import pytest
 
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
-from scheduler.cycle.instructions import Evict, Instruction, Report
-from scheduler.kube.objects import Pod
+from scheduler.cycle.instructions import Evict
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import changed, claiming
-from tests.scheduler.state.cluster import OWNED, Cluster
-from tests.scheduler.state.life import Life
+from tests.scheduler.group_life import Life, changed, claiming
+from tests.scheduler.state.cluster import DELETED, OWNED, Cluster
 from tests.scheduler.story import play, stories
-
-RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-
-
-def publish(life: Life, now: float, vfs: int, **fields: Any) -> None:
-    """Publish node n1 with these VFs."""
-    life.now = now
-    life.show_node("n1", life.make_pf(vfs=vfs, **fields))
-
-
-def assigned(life: Life, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
-    """Show a pod that is bound to n1 with a VF of pf0."""
-    pod = claiming(life.make_pod(request=[{}], node="n1", metadata=metadata, **fields), vf)
-    life.see(pod, now=now)
-    return pod
-
-
-def _evicted(instructions: list[Instruction]) -> list[str]:
-    return [one.pod.metadata.uid for one in instructions if isinstance(one, Evict)]
-
 
 NEVER = "cannot start on node n1: VF 0000:04:00.5 (pf0/3)"
 GONE = f"{NEVER} no longer exists"
@@ -85,58 +63,41 @@ def test_pods_that_never_start(story: str, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "is_evicted"),
+    ("fields", "told"),
     [
-        ({"phase": "Running"}, False),
-        ({"phase": "Pending", "containerStatuses": [RUNNING]}, False),
-        ({"phase": "Pending", "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}, False),
-        ({"phase": "Pending", "containerStatuses": [{"lastState": {"terminated": {}}, "restartCount": 1}]}, False),
-        ({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}, False),
-        ({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, True),
+        # Whatever the inventory shows: it may be running with its VFs.
+        ({"status": {"phase": "Running"}}, ""),
+        ({"status": {"containerStatuses": [{"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}}, ""),
+        ({"status": {"initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}}, ""),
+        ({"status": {"containerStatuses": [{"lastState": {"terminated": {}}, "restartCount": 1}]}}, ""),
+        ({"status": {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}}, ""),
+        # A container that waits has never run.
+        ({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}}, f"p: {GONE}"),
+        # Anybody can write an annotation; and a pod that is being deleted needs no eviction.
+        ({"spec": {"schedulerName": "other"}}, ""),
+        ({"metadata": DELETED}, ""),
     ],
 )
-def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], is_evicted: bool, life: Life) -> None:
-    """Whatever the inventory shows: it may be running with its VFs. A container that waits has never run."""
-    publish(life, 0.0, vfs=2)
-    pod = assigned(life, 0.0)
-    life.see(changed(pod, status=status), now=100.0)
-    found = life.machine.tick(1000.0)
-    assert (len(found), _evicted(found)) == ((1, [pod.metadata.uid]) if is_evicted else (0, []))
+def test_a_pod_that_has_started_or_is_not_ours_to_evict_is_never_evicted(
+    fields: dict[str, Any], told: str, cluster: Cluster
+) -> None:
+    play(cluster, "node n1 2 | claim p 3")
+    cluster.show("p", changed(cluster.pods["p"], **fields))
+    play(cluster, f"at 1000 | tick > {told}")
 
 
 @pytest.mark.parametrize(
-    ("metadata", "evicts"),
-    [({}, True), ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, True), (OWNED, False)],
+    ("owners", "evicts"),
+    [([], True), ([{"kind": "Node", "name": "n1", "controller": True}], True), (OWNED["ownerReferences"], False)],
     ids=["bare", "static", "eviction switched off"],
 )
-def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], evicts: bool, life: Life) -> None:
+def test_a_pod_without_a_controller_is_reported_not_evicted(owners: Any, evicts: bool, life: Life) -> None:
     """By an event, once: deleting it would lose it. It is the same for all pods where eviction is switched off."""
-    life = life.successor(Machine("mooring", evict_never_started=evicts))
-    publish(life, 0.0, vfs=2)
-    assigned(life, 0.0, metadata=metadata)
-    (report,) = life.machine.tick(300.0)
-    assert isinstance(report, Report)
-    assert (report.reason, report.message) == (
-        "NeverStarts",
-        f"{GONE}; delete it",
-    )
-    publish(life, 400.0, vfs=1)
-    assert life.machine.tick(10_000.0) == []
-    life.machine.check()
-
-
-@pytest.mark.parametrize(
-    ("metadata", "spec"),
-    [(OWNED, {"schedulerName": "other"}), (OWNED | {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {})],
-    ids=["another's", "leaving"],
-)
-def test_pods_that_are_not_ours_to_evict_are_left_alone(
-    metadata: dict[str, Any], spec: dict[str, Any], life: Life
-) -> None:
-    """Anybody can write an annotation; and a pod that is being deleted needs no eviction."""
-    publish(life, 0.0, vfs=2)
-    assigned(life, 0.0, metadata=metadata, spec=spec)
-    assert life.machine.tick(1000.0) == []
+    cluster = Cluster(life.successor(Machine("mooring", evict_never_started=evicts)))
+    play(cluster, "node n1 2 | claim p 3")
+    cluster.show("p", changed(cluster.pods["p"], metadata={"ownerReferences": owners}))
+    play(cluster, f"at 300 | tick > p NeverStarts: {GONE}; delete it | at 400 | node n1 1 | at 10000 | tick")
+    cluster.machine.check()
 
 
 def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -> None:
@@ -145,12 +106,14 @@ def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -
     Judging all pods again for each, and reading all of the node's reasons for each VF, took minutes.
     """
     count = 600
-    publish(life, 0.0, count)
-    uids = [assigned(life, 0.0, vf=index, name=f"p{index}").metadata.uid for index in range(count)]
+    life.show_node("n1", life.make_pf(vfs=count))
+    pods = [claiming(life.make_pod(request=[{}], node="n1", metadata=OWNED), index) for index in range(count)]
+    life.see(*pods)
     began = time.thread_time()
-    publish(life, 0.0, count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
-    ticks = [_evicted(life.machine.tick(300.0)) for _ in range(20)]
-    assert sorted(uid for tick in ticks for uid in tick) == sorted(uids)
+    out = tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count))
+    life.show_node("n1", life.make_pf(vfs=count, out=out))
+    ticks = [[one.pod for one in life.machine.tick(300.0) if isinstance(one, Evict)] for _ in range(20)]
+    assert sorted(pod.key for tick in ticks for pod in tick) == sorted(pod.key for pod in pods)
     assert max(map(len, ticks)) <= 64
     assert life.machine.next_due() is None
     assert time.thread_time() - began < 3.0
