@@ -48,9 +48,11 @@ class Prober:
         not_ready = {key for key, spec in asked.items() if spec.readiness_probe and key not in self._ready}
         return frozenset(not_started), frozenset(not_started | not_ready)
 
-    def end(self) -> None:
+    async def end(self) -> None:
+        """End all probes, and their connections."""
         for task in self._tasks.values():
             task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _probe(self, spec: ContainerSpec, container: Container, address: str) -> None:
         async with aiohttp.ClientSession() as session:

@@ -61,13 +61,18 @@ class Worker:
         self._woken.set()
 
     async def run(self) -> None:
+        try:
+            await self._tend()
+        finally:
+            await self._prober.end()
+        self._edge.volumes.remove(self._uid)
+        self._edge.forget_logs(self._uid)
+
+    async def _tend(self) -> None:
         while True:
             outcome: _Outcome = await retrying(self._pause)(self._round)
             gone, wake_s = outcome
             if gone:
-                self._prober.end()
-                self._edge.volumes.remove(self._uid)
-                self._edge.forget_logs(self._uid)
                 return
             await _wait(self._woken, None if wake_s is None else max(0.0, wake_s - self._edge.clock()))
 

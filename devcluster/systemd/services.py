@@ -71,7 +71,7 @@ class Service:
         """End it: SIGTERM, SIGKILL after its timeout."""
         self.wanted = False
         if self._keeper is not None:
-            self._keeper.cancel()
+            await _cancel(self._keeper)
             self._keeper = None
         if self.process is None or self.process.returncode is not None:
             return
@@ -102,9 +102,11 @@ class Service:
 
     async def _await_ready(self, process: asyncio.subprocess.Process, listener: socket.socket) -> None:
         ready, ended = asyncio.create_task(_hears_ready(listener)), asyncio.create_task(process.wait())
-        done, waiting = await asyncio.wait((ready, ended), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        try:
+            done, _ = await asyncio.wait((ready, ended), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (ready, ended):
+                task.cancel()
         if ready not in done:
             self._signal(signal.SIGKILL)
             raise UnitError(f"Job for {self.unit.name} failed because the control process exited or timed out.")
@@ -166,7 +168,7 @@ class Services:
 
     async def stop(self, name: str) -> None:
         if (trigger := self.triggers.pop(name, None)) is not None:
-            trigger.cancel()
+            await _cancel(trigger)
         service = self.running.get(name)
         if service is not None:
             await service.stop()
@@ -277,6 +279,12 @@ def _notified(unit: Unit) -> Iterator[socket.socket | None]:
         listener.bind(str(path))
         listener.setblocking(False)
         yield listener
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    """Cancel a task and wait for its end: it may be starting a process, which ends with it."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _hears_ready(listener: socket.socket) -> None:

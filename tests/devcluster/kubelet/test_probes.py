@@ -74,7 +74,7 @@ async def test_readiness_follows_the_answers(program: Program, port: int) -> Non
     program.status = 503
     await program.until(lambda: prober.waiting(pod, _VIEW)[1] == {"id"})
     assert program.given_up == []
-    prober.end()
+    await prober.end()
 
 
 async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_live_is_given_up(
@@ -91,7 +91,7 @@ async def test_nothing_is_asked_before_the_start_and_a_container_that_does_not_l
     program.status = 500
     await program.until(lambda: bool(program.given_up))
     assert program.given_up[0] == "Liveness probe failed: HTTP probe failed with statuscode: 500"
-    prober.end()
+    await prober.end()
 
 
 async def test_a_container_that_ended_is_probed_no_more(program: Program, port: int) -> None:

@@ -1,5 +1,6 @@
 """The stand-in for systemd keeps services: readiness, restarts, ends."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -49,6 +50,19 @@ async def test_a_service_that_ends_is_started_again(services: Services, tmp_path
     await until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
     await services.stop("a.service")
     assert not services.is_active("a.service")
+
+
+async def test_after_a_stop_nothing_starts_a_process(services: Services, tmp_path: Path) -> None:
+    """A restart may be on its way just then, by the service itself or by its path."""
+    _write(tmp_path, "a.service", "ExecStart=true\nRestart=always\nRestartSec=0ms\n")
+    _write(tmp_path, "b.path", f"[Path]\nPathExists={tmp_path}\n")
+    (tmp_path / "units/b.service").write_text("Type=oneshot\nExecStart=true\n")
+    for _ in range(5):
+        for name in ("a.service", "b.path"):
+            await services.start(name)
+        await asyncio.sleep(0.01)
+        await services.stop_all()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_start_waits_until_the_service_says_that_it_is_ready(services: Services, tmp_path: Path) -> None:
