@@ -7,7 +7,6 @@ replaces only the PFs' VF table (`devcluster.hosts.cni`).
 """
 
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from devcluster.accounts import MANIFESTS, NAMESPACE, Accounts
 from devcluster.hosts.layout import Layout
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 from devcluster.runtime.containerd import Containerd, Place, fetched, takes_cdi
 from devcluster.runtime.images import write_images
 from devcluster.without_mooring import certificate
@@ -51,7 +50,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.processes = Processes(self.root / "logs")
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
 
     @property
     def kubeconfig(self) -> Path:
@@ -184,7 +183,8 @@ class Cluster:
 
     def _start_scheduler(self) -> None:
         access = str(self._accounts.kubeconfig("scheduler"))
-        flags = ("--kubeconfig", access, "--metrics-addr", f"127.0.0.1:{_free_port()}")
+        (port,) = free_ports(1)
+        flags = ("--kubeconfig", access, "--metrics-addr", f"127.0.0.1:{port}")
         elects = ("--lease-namespace", NAMESPACE) if self.is_whole else ("--leader-elect", "false")
         self._start("scheduler", "scheduler", *flags, *elects)
 
@@ -212,9 +212,3 @@ class Cluster:
 def has_containerd() -> bool:
     """Return whether this machine can run the real runtime."""
     return all(shutil.which(command) for command in ("containerd", "runc", "ctr"))
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -6,7 +6,9 @@ to see that nothing is lost.
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,20 @@ from pathlib import Path
 # A program that has not ended after so many seconds is killed; containerd takes the longest, about a second.
 END_S = 10.0
 _POLL_S = 0.02
+# Below those that the kernel gives to clients and to listeners without a port, unless an administrator has moved them
+# (ip_local_port_range, 32768 to 60999): nothing takes one between the choice and the program's start.
+_PORTS = range(20_000, 30_000)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens, for programs that are told theirs."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.SystemRandom().choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            ports.add(port)
+    return list(ports)
 
 
 class StartError(RuntimeError):

@@ -17,12 +17,11 @@ from bench.advertiser import cpu_s
 from bench.hostile.flood import connected
 from bench.hostile.node_programs import PROGRAMS, NodePrograms
 from bench.loads.scheduler_load import Json
-from bench.served.apiservers import free_ports
 from bench.served.served_cluster import few_at_once
 from bench.shim import rss_mib
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 from mooring.kube.access import load_access
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 

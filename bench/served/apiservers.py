@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 from mooring.kube.access import load_access
 
 _TOKEN = "bench"
@@ -120,11 +119,3 @@ def version(assets: Path) -> str:
     """Return what kube-apiserver says of itself."""
     command = [str(assets / "kube-apiserver"), "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in listeners]
-    for one in listeners:
-        one.close()
-    return ports

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
+from devcluster.processes import free_ports
 from tests.support.polling import eventually
 
 
@@ -73,7 +73,7 @@ class Advertiser:
 @asynccontextmanager
 async def advertising(folder: Path, *more: str) -> AsyncIterator[Advertiser]:
     """Run the program; at the end it ends by SIGTERM with status 0."""
-    port = free_port()
+    (port,) = free_ports(1)
     flags = (*arguments("serve", folder), "--getpfs-addr", f"127.0.0.1:{port}", *more)
     process = await asyncio.create_subprocess_exec(sys.executable, *flags)
     found = Advertiser(port)
@@ -89,9 +89,3 @@ async def advertising(folder: Path, *more: str) -> AsyncIterator[Advertiser]:
         if process.returncode is None:
             process.terminate()
         assert await process.wait() == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -1,23 +1,16 @@
 """The counters of held VFs on a simulated host: the server's page while pods come, go and hide."""
 
-import socket
 import subprocess
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from devcluster.processes import free_ports
 from tests.support.polling import wait_until
 from tests.support.simulated_nics import MLX5, ON_MLX5
 
 pytestmark = pytest.mark.root
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def page(host: Any, port: int) -> str:
@@ -47,7 +40,7 @@ def value(text: str, name: str, **labels: str) -> float | None:
 @ON_MLX5
 def test_what_pods_hold_is_counted_and_a_namespace_that_took_the_ones_path_is_not(host: Any, other_netns: str) -> None:
     """Two pods; then the first one's namespace is gone and another stands at its path, with a link of the same name."""
-    port = free_port()
+    (port,) = free_ports(1)
     host.record(MLX5.first)
     host.record(MLX5.second, uid="u2")
     host.enter("ip", "link", "set", "lo", "up")

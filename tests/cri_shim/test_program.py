@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cri_shim.notify import watchdog_interval_s
+from devcluster.processes import free_ports
 from mooring.annotations.assignment_signature import key_id
 from mooring.records.sandbox_marks import claim
 from tests.support.polling import wait_until
@@ -108,8 +109,7 @@ def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host
 
 def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> None:
     """The command ends with 0 once the new process is in charge, a child of process 1; it serves the metrics, too."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    (port,) = free_ports(1)
     flags = ("--metrics-addr", f"127.0.0.1:{port}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, hanging_runtime(host / "runtime.sock"):
         systemd.bind(str(host / "notify"))
@@ -194,8 +194,7 @@ def test_a_metrics_address_that_is_none_is_wrong_usage(start: Start) -> None:
 
 def test_metrics_are_served_on_every_address_where_no_host_is_named(start: Start, host: Path) -> None:
     """As by the other programs, which may read the same configuration file."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    (port,) = free_ports(1)
     start("--metrics-addr", f":{port}")
     wait_until(lambda: served(host))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 from tests.images.conftest import Engine
 from tests.support.polling import wait_until
 
@@ -34,12 +33,6 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         processes.stop()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _answer(port: int, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
@@ -53,7 +46,7 @@ def test_the_scheduler_runs_without_root_on_a_read_only_root(engine: Engine, kub
 
     It answers, leads and becomes ready.
     """
-    port, there = _free_port(), Path("/etc/kubeconfig")
+    (port,), there = free_ports(1), Path("/etc/kubeconfig")
     flags = (f"--kubeconfig={there}", f"--metrics-addr=127.0.0.1:{port}")
     container = engine.start("mooring-scheduler", flags, {kubeconfig: there})
     wait_until(lambda: engine.exit_code(container) is not None or _answer(port, "/healthz") == (200, "ok"))

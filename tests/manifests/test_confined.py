@@ -14,12 +14,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.served.apiservers import free_ports
 from cni.server.extracts import make_folders
 from cni.vf.ledger import Ledger
 from devcluster.apiserver.serve import ApiServer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
+from devcluster.processes import free_ports
 from mooring.records.ledger import LedgerEntry, Netns, Original, ledger_name
 from mooring.records.run_folder import ADVERTISER, ADVERTISER_VERSION, READERS
 from tests.manifests.rendering import raw

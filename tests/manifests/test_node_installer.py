@@ -9,9 +9,9 @@ import pytest
 from cli.node.fleet.commands import Options
 from cli.node.options import COMMANDS, PROGRAM
 from cli.node.plan.turns import KEY, read_turns
+from devcluster.processes import free_ports
 from mooring.program.config import load
 from mooring.records.node_install import NAME, read_node_install
-from tests.advertiser.program import free_port
 from tests.cli.node.fleet.stand_in_host import StandInHost, runtime, stand_in_host
 from tests.manifests.accounts import NODE_NAMESPACE, Program, put, unneeded
 from tests.manifests.rendering import raw
@@ -51,7 +51,7 @@ async def test_the_installer_runs_under_its_rights_and_needs_each(
     cluster: Cluster, host: StandInHost, tmp_path: Path
 ) -> None:
     """It installs the node in a turn that it ends; its own end removes nothing."""
-    port = free_port()
+    (port,) = free_ports(1)
     flags = [flag.replace("$(NAMESPACE)", NODE_NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
     image = runtime(tmp_path / "mooring", "0.2.0")
     own = [f"--runtime={image.folder}", f"--root={host.root}", f"--process={host.process}"]

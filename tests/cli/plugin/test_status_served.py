@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
+from devcluster.processes import free_ports
 from tests.cli.plugin.cluster import Served, node, pf, pod
 
 
@@ -90,9 +90,7 @@ async def test_a_wait_that_is_over_ends_with_what_is_wrong(served: Served) -> No
 
 async def test_an_api_server_that_does_not_answer_is_a_check_that_fails(served: Served, tmp_path: Path) -> None:
     """Nothing is known of the others, so they are not shown."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    (port,) = free_ports(1)
     config = json.loads(served.kubeconfig.read_text())
     config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{port}"}
     served.kubeconfig.write_text(json.dumps(config))

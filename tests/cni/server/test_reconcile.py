@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
+from devcluster.processes import free_ports
 from mooring import locks
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
@@ -364,9 +364,7 @@ def metrics_at(address: str) -> dict[str, float]:
 
 def test_the_warm_server_counts_calls_and_looks_from_its_start_on(tmp_path: Path) -> None:
     """The whole program, as a runtime and Prometheus meet it: a call through the forwarder, a scrape, SIGTERM."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     (tmp_path / "state/vfs").mkdir(parents=True)
     (tmp_path / f"state/vfs/{PCI}.json").write_text("{")
     folders = [f"--{name}={tmp_path / name}" for name in ("state", "run", "sysfs")]

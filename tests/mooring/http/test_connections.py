@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bench.served.apiservers import free_ports
+from devcluster.processes import free_ports
 from mooring.http.application import listen, read_body
 from mooring.http.connections import Limits
 from mooring.program.config import ConfigError

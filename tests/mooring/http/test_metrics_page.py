@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from bench.served.apiservers import free_ports
+from devcluster.processes import free_ports
 from mooring.http.metrics_page import serve_metrics
 from mooring.program.config import ConfigError
 

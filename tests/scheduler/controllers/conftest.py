@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.served.apiservers import free_ports
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
 from tests.scheduler.conftest import MakeNode, MakePf

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.served.apiservers import free_ports
+from devcluster.processes import free_ports
 from mooring import names
 from mooring.kube.client import Client
 from tests.scheduler.server.cluster import Cluster

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from bench.served.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
+from devcluster.processes import free_ports
 from mooring import names
 from mooring.kube.access import Access
 from mooring.kube.client import Client

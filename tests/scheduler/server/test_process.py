@@ -9,9 +9,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from bench.served.apiservers import free_ports
 from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
+from devcluster.processes import free_ports
 from mooring import names
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
 from scheduler.kube.objects import Pod

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import aiohttp
 import pytest
 
-from bench.served.apiservers import free_ports
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
+from devcluster.processes import free_ports
 from tests.scheduler.server.cluster import LEASE, Cluster, given_vfs, when
 from tests.scheduler.server.process import Scheduler, replicas
 from tests.support.polling import until

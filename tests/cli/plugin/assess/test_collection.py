@@ -18,7 +18,7 @@ import pytest
 from cli.plugin.assess.collect import captures_of, in_folder
 from cli.plugin.assess.job import manifests
 from devcluster.hosts.layout import Layout
-from devcluster.processes import Processes
+from devcluster.processes import Processes, free_ports
 
 pytestmark = pytest.mark.root
 PAGE = Path(__file__).parents[4] / "docs/assess.md"
@@ -120,8 +120,7 @@ def ssh_server(folder: Path, kept: Path) -> Iterator[Path]:
     """Run sshd on loopback with a port and keys of its own; yield a configuration by which n1 is this machine."""
     for key in ("host", "own"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server, client = folder / "sshd_config", folder / "ssh_config"
     server.write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/own.pub\n"

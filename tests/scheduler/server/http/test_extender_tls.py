@@ -10,7 +10,7 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-from bench.served.apiservers import free_ports
+from devcluster.processes import free_ports
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.program.config import ConfigError
