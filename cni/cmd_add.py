@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from cni.kernel import netns
-from cni.kernel.inotify import watching
+from cni.kernel.inotify import watch_folders
 from cni.plan import attachment
 from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf
@@ -121,7 +121,7 @@ def _lock_and_attach(
     # Try once without a watch: the kernel takes milliseconds to end one, and a call rarely has to wait.
     if isinstance(outcome := attempt(), list):
         return outcome
-    with watching(node.ledger.state / FOLDER) as watch:
+    with watch_folders(node.ledger.state / FOLDER) as watch:
         while isinstance(outcome := attempt(), LedgerEntry):
             what = _holder(outcome)
             if time.monotonic() >= deadline:

@@ -32,7 +32,7 @@ def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda:
         if is_ours:
             _write(override, driver)
         _write(sysfs.root / "bus/pci/drivers" / driver / "unbind", pci)
-    _ensure_bound(sysfs, pci, while_unbound)
+    _bind_if_unbound(sysfs, pci, while_unbound)
     if sysfs.driver(pci) is None:
         raise OSError(errno.ENODEV, f"no driver binds to {pci}")
     if is_ours:
@@ -45,12 +45,12 @@ def finish_rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = 
     ``while_unbound`` is called if the VF has no driver. An override that names another driver than the VF's own is the
     operator's, and is kept.
     """
-    _ensure_bound(sysfs, pci, while_unbound)
+    _bind_if_unbound(sysfs, pci, while_unbound)
     if (override := sysfs.driver_override(pci)) is not None and override == sysfs.driver(pci):
         _write(sysfs.root / "bus/pci/devices" / pci / "driver_override", "\n")
 
 
-def _ensure_bound(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object]) -> None:
+def _bind_if_unbound(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object]) -> None:
     if sysfs.driver(pci) is None:
         try:
             while_unbound()

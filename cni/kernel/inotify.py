@@ -16,7 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """The watched folders; `watching` closes the descriptor."""
+    """The watched folders; `watch_folders` closes the descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -40,7 +40,7 @@ class Watch:
         return caller not in ready
 
 
-def hung_up(caller: int) -> bool:
+def has_hung_up(caller: int) -> bool:
     """Return whether the peer has closed its socket completely, not only for sending."""
     poll = select.poll()
     poll.register(caller, 0)
@@ -48,7 +48,7 @@ def hung_up(caller: int) -> bool:
 
 
 @contextmanager
-def watching(*folders: Path) -> Iterator[Watch]:
+def watch_folders(*folders: Path) -> Iterator[Watch]:
     """Watch folders while the block runs; raise OSError if no inotify instance is left."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if descriptor < 0:

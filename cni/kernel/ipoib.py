@@ -9,7 +9,7 @@ import os
 
 from cni.kernel import netlink, netns
 from cni.kernel.sysfs import APPEARS_S, Sysfs
-from cni.kernel.wait import RACED, wait_until
+from cni.kernel.wait import RENAME_ERRNOS, wait_until
 
 
 def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
@@ -17,7 +17,7 @@ def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
 
     A netdev that is not IPoIB's does not move by itself, and costs one lookup.
     """
-    if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
+    if not wait_until(lambda: _ensure_in_pod(sysfs, pci, name, path), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface after its rdma device moved")
 
 
@@ -27,11 +27,11 @@ def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     Raise OSError if the VF has no netdev. No netdev stays at ``path``: the pod requested only the RDMA device.
     """
     host = f"/proc/{os.getpid()}/ns/net"
-    if not wait_until(lambda: _is_here(sysfs, pci, name, path, host), APPEARS_S):
+    if not wait_until(lambda: _ensure_on_host(sysfs, pci, name, path, host), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface after its rdma device moved")
 
 
-def _is_here(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:
+def _ensure_on_host(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:
     """Move the netdev from the pod to the host if necessary, and take it down; return False to try again."""
     try:
         netns.run_in(path, lambda: _send(pci, name, host))
@@ -39,8 +39,8 @@ def _is_here(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:
         if on_host is not None:
             netlink.set_up(on_host, up=False)
             netlink.rename(on_host, name)
-    except OSError as raced:
-        if raced.errno not in RACED:
+    except OSError as error:
+        if error.errno not in RENAME_ERRNOS:
             raise
         return False
     return on_host is not None
@@ -53,25 +53,25 @@ def _send(pci: str, name: str, host: str) -> None:
         netlink.move(link.index, host, name)
 
 
-def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
+def _ensure_in_pod(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
     """Move the netdev to the pod if necessary; return False to try again, because udev may rename a new netdev."""
     try:
-        if netns.run_in(path, lambda: _name_it(pci, name)):
+        if netns.run_in(path, lambda: _ensure_name(pci, name)):
             return True
         on_host = sysfs.netdev(pci)
         if on_host is not None:
             netlink.set_up(on_host, up=False)
             netlink.move(on_host, path, name)
-    except OSError as raced:
-        if raced.errno not in RACED:
+    except OSError as error:
+        if error.errno not in RENAME_ERRNOS:
             raise
         return False
     return on_host is not None
 
 
-def _name_it(pci: str, name: str) -> bool:
-    there = netlink.find(name)
-    if there is not None and (there.parent is None or there.is_of(pci)):
+def _ensure_name(pci: str, name: str) -> bool:
+    namesake = netlink.find(name)
+    if namesake is not None and (namesake.parent is None or namesake.is_of(pci)):
         return True
     link = netlink.with_parent(pci)
     if link is not None:

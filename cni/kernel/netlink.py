@@ -92,8 +92,8 @@ def _bodies() -> list[bytes]:
 def with_parent(pci: str) -> Link | None:
     """Return a PCI function's own link in this namespace; the pod may have many other links."""
     needle = packed_text(pci)
-    found = (_link(body) for body in _bodies() if needle in body)
-    return next((link for link in found if link.is_of(pci)), None)
+    candidates = (_link(body) for body in _bodies() if needle in body)
+    return next((link for link in candidates if link.is_of(pci)), None)
 
 
 def remove_children(index: int) -> None:
@@ -125,8 +125,8 @@ def get(index: int) -> Link | None:
     """Return the link with this index."""
     try:
         bodies = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
-    except OSError as missing:
-        if missing.errno == errno.ENODEV:
+    except OSError as error:
+        if error.errno == errno.ENODEV:
             return None
         raise
     return _link(bodies[0])
@@ -144,16 +144,16 @@ def set_up(index: int, *, up: bool) -> None:
     rtnetlink.exchange(rtnetlink.SET_LINK, LINK_HEADER.pack(0, 0, index, flags, _IFF_UP))
 
 
-def rename(index: int, to: str) -> None:
+def rename(index: int, name: str) -> None:
     """Rename a link, which must be down before Linux 6.2 (EBUSY); first remove its altname if that is the new name."""
     try:
-        _set(index, (_IFNAME, packed_text(to)))
-    except OSError as refused:
-        link = get(index) if refused.errno == errno.EEXIST else None
-        if link is None or to not in link.altnames:
+        _set(index, (_IFNAME, packed_text(name)))
+    except OSError as refusal:
+        link = get(index) if refusal.errno == errno.EEXIST else None
+        if link is None or name not in link.altnames:
             raise
-        remove_altname(index, to)
-        _set(index, (_IFNAME, packed_text(to)))
+        remove_altname(index, name)
+        _set(index, (_IFNAME, packed_text(name)))
 
 
 def set_flags(index: int, flags: int) -> None:
@@ -173,8 +173,8 @@ def set_mtu(index: int, mtu: int) -> None:
     _set(index, (_MTU, u32(mtu)))
 
 
-def move(index: int, netns: str, to: str) -> None:
-    """Move a link into the network namespace at the path ``netns`` as ``to``; the kernel takes it down first.
+def move(index: int, netns: str, name: str) -> None:
+    """Move a link into the network namespace at the path ``netns`` as ``name``; the kernel takes it down first.
 
     One message does both, because each message waits behind the moves of other links. The kernel moves the link before
     it renames it: if the name is taken there, the link arrives under its old name, and the error is EEXIST. The same
@@ -182,7 +182,7 @@ def move(index: int, netns: str, to: str) -> None:
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, packed_text(to)))
+        _set(index, (_NET_NS_FD, u32(descriptor)), (_IFNAME, packed_text(name)))
     finally:
         os.close(descriptor)
 
@@ -205,10 +205,10 @@ def remove_altname(index: int, altname: str) -> None:
     try:
         # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
         _alter(rtnetlink.DEL_LINK_PROP, index, altname, 0)
-    except OSError as refused:
-        if refused.errno != errno.EINVAL:
+    except OSError as refusal:
+        if refusal.errno != errno.EINVAL:
             raise
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from refused
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from refusal
 
 
 def add_address(index: int, address: str) -> None:
@@ -233,8 +233,8 @@ def addresses(index: int) -> tuple[str, ...]:
 
 def _address(body: bytes) -> str:
     _, prefix, *_ = _IFADDR.unpack_from(body)
-    found = dict(read_attributes(body[_IFADDR.size :]))
-    return f"{ip_address(found.get(_IFA_LOCAL) or found[_IFA_ADDRESS])}/{prefix}"
+    attributes = dict(read_attributes(body[_IFADDR.size :]))
+    return f"{ip_address(attributes.get(_IFA_LOCAL) or attributes[_IFA_ADDRESS])}/{prefix}"
 
 
 def add_route(index: int, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
@@ -261,12 +261,12 @@ def remove_rules(table: int) -> None:
     """Remove every rule that leads to a table, IPv4 and IPv6."""
     for family in (socket.AF_INET, socket.AF_INET6):
         for body in _rules(family):
-            found = dict(read_attributes(body[ROUTE_HEADER.size :]))
-            if number(found.get(_FRA_TABLE, b"")) == table:
+            attributes = dict(read_attributes(body[ROUTE_HEADER.size :]))
+            if number(attributes.get(_FRA_TABLE, b"")) == table:
                 rtnetlink.exchange(
                     rtnetlink.DEL_RULE,
                     body[: ROUTE_HEADER.size],
-                    [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
+                    [(kind, attributes[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in attributes],
                 )
 
 
@@ -279,8 +279,8 @@ def _rules(family: int) -> list[bytes]:
     """Return a family's rules; a kernel without policy routing, or without the family, has none."""
     try:
         return rtnetlink.exchange(rtnetlink.GET_RULE, ROUTE_HEADER.pack(family, *bytes(7), 0), flags=DUMP)
-    except OSError as refused:
-        if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+    except OSError as refusal:
+        if refusal.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
             return []
         raise
 
@@ -304,19 +304,19 @@ def _alter(kind: int, index: int, altname: str, flags: int) -> None:
 
 def _link(body: bytes) -> Link:
     _, hardware, index, flags, _ = LINK_HEADER.unpack_from(body)
-    found = dict(read_attributes(body[LINK_HEADER.size :]))
-    properties = read_attributes(found.get(_PROP_LIST, b""))
+    attributes = dict(read_attributes(body[LINK_HEADER.size :]))
+    properties = read_attributes(attributes.get(_PROP_LIST, b""))
     return Link(
         index=index,
-        name=text(found[_IFNAME]),
-        mac=found.get(_ADDRESS, b"").hex(":"),
-        mtu=number(found.get(_MTU, b"")),
+        name=text(attributes[_IFNAME]),
+        mac=attributes.get(_ADDRESS, b"").hex(":"),
+        mtu=number(attributes.get(_MTU, b"")),
         up=bool(flags & _IFF_UP),
         altnames=tuple(text(value) for kind, value in properties if kind == _ALT_IFNAME),
-        parent=text(found[_PARENT_NAME]) if _PARENT_NAME in found else None,
+        parent=text(attributes[_PARENT_NAME]) if _PARENT_NAME in attributes else None,
         carrier=bool(flags & _IFF_LOWER_UP),
         hardware=hardware,
         flags=flags & _KEPT_FLAGS,
-        txqueuelen=number(found[_TXQLEN]) if _TXQLEN in found else None,
-        lower=number(found[_LINK]) if _LINK in found else None,
+        txqueuelen=number(attributes[_TXQLEN]) if _TXQLEN in attributes else None,
+        lower=number(attributes[_LINK]) if _LINK in attributes else None,
     )

@@ -36,8 +36,8 @@ def run_in(path: str, work: Callable[[], T]) -> T:
         try:
             enter(path)
             outcome.append(work())
-        except BaseException as failed:  # noqa: BLE001 - carried over to the caller's thread and raised there
-            failure.append(failed)
+        except BaseException as error:  # noqa: BLE001 - carried over to the caller's thread and raised there
+            failure.append(error)
 
     thread = threading.Thread(target=visit, name=f"netns {path}")
     thread.start()
@@ -79,8 +79,8 @@ def enter(path: str) -> None:
     try:
         # The path may be anything; opening a pipe would block without O_NONBLOCK.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as gone:
-        raise NetnsGoneError(gone.errno, f"network namespace {path!r}: {gone.strerror}") from gone
+    except OSError as error:
+        raise NetnsGoneError(error.errno, f"network namespace {path!r}: {error.strerror}") from error
     try:
         if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
             number = ctypes.get_errno()

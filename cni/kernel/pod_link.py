@@ -27,17 +27,17 @@ _CARRIER_S = 0.2
 _POLL_S = 0.005
 
 
-def configure(name: str, wanted: Addressing) -> Link:
+def configure(name: str, addressing: Addressing) -> Link:
     """Configure the link ``name``, bring it up, and return it; raise OSError."""
     index = netlink.index_of(name)
     if index is None:
         raise OSError(errno.ENODEV, f"no interface {name!r}")
-    for path, value in wanted.sysctls:
+    for path, value in addressing.sysctls:
         (_SYSCTL / path).write_text(value)
-    for address in wanted.addresses:
+    for address in addressing.addresses:
         netlink.add_address(index, address.address)
     netlink.set_up(index, up=True)
-    _route(name, index, wanted)
+    _route(name, index, addressing)
     link = netlink.get(index)
     if link is None:
         raise OSError(errno.ENODEV, f"no interface {name!r}")
@@ -52,10 +52,10 @@ def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
     """
     deadline = time.monotonic() + _CARRIER_S
     with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
-        for name, given in addresses.items():
+        for name, link_addresses in addresses.items():
             link = _with_carrier(name, deadline)
             if link is not None and link.carrier and link.hardware == netlink.ETHERNET:
-                for address in given:
+                for address in link_addresses:
                     raw.sendto(frame(link.mac, str(ip_interface(address.address).ip)), (name, 0))
 
 
@@ -64,18 +64,18 @@ def withdraw(link: Link) -> None:
     netlink.remove_rules(table_of(link.index))
 
 
-def _route(name: str, index: int, wanted: Addressing) -> None:
-    for route in wanted.routes:
+def _route(name: str, index: int, addressing: Addressing) -> None:
+    for route in addressing.routes:
         netlink.add_route(index, route.dst, route.gateway)
-    if not wanted.sources:
+    if not addressing.sources:
         return
     table = table_of(index)
-    able = {version for version in (4, 6) if netlink.has_rules(version)}
-    for own in wanted.own_routes:
-        if ip_interface(own.dst).version in able:
-            netlink.add_route(index, own.dst, own.gateway, source=own.source, table=table)
-    for source in wanted.sources:
-        if ip_interface(source).version in able:
+    versions = {version for version in (4, 6) if netlink.has_rules(version)}
+    for own_route in addressing.own_routes:
+        if ip_interface(own_route.dst).version in versions:
+            netlink.add_route(index, own_route.dst, own_route.gateway, source=own_route.source, table=table)
+    for source in addressing.sources:
+        if ip_interface(source).version in versions:
             netlink.add_rule(source, table, RULE_PRIORITY)
         else:
             _log.warning("kernel has no policy routing: packets may leave by another link", source=source, link=name)

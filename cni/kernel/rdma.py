@@ -33,7 +33,7 @@ _CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlin
 
 
 # The errors of kernels before 5.2, which do not support the query.
-_CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
+_NO_SUCH_QUERY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
 # The errors for a device that disappeared after it was listed (nldev_get_chardev), or is in the middle of a move. It
 # loses its uverbs device before it leaves the list (disable_device), and gets a new one after it is listed again
 # (enable_device_and_get). Until then ib_get_client_nl_info has no client.
@@ -55,14 +55,14 @@ def mode() -> Mode | None:
     """
     try:
         answer = rdma_netlink.exchange(rdma_netlink.SYS_GET, {})
-    except OSError as refused:
-        if refused.errno == errno.EPROTONOSUPPORT:
+    except OSError as refusal:
+        if refusal.errno == errno.EPROTONOSUPPORT:
             return None
-        if refused.errno in _CANNOT_SAY:
+        if refusal.errno in _NO_SUCH_QUERY:
             return "shared"
         raise
-    said = dict(chain(*answer)).get(rdma_netlink.SYS_ATTR_NETNS_MODE)
-    return "exclusive" if said is not None and netlink_codec.number(said) == 0 else "shared"
+    netns_mode = dict(chain(*answer)).get(rdma_netlink.SYS_ATTR_NETNS_MODE)
+    return "exclusive" if netns_mode is not None and netlink_codec.number(netns_mode) == 0 else "shared"
 
 
 def devices() -> Mapping[str, int]:
@@ -71,26 +71,26 @@ def devices() -> Mapping[str, int]:
     The kernel counts the devices again for each one that it lists (ib_enum_all_devs). If a device leaves the namespace
     meanwhile, the list skips the next one. So the list is read until two reads agree.
     """
-    found = before = _listed()
+    indexes = previous = _list_devices()
     for _ in range(_MOST_LISTS):
-        now = _listed()
-        found = {**found, **now}
-        if now == before:
+        latest = _list_devices()
+        indexes = {**indexes, **latest}
+        if latest == previous:
             break
-        before = now
-    return found
+        previous = latest
+    return indexes
 
 
-def _listed() -> Mapping[str, int]:
+def _list_devices() -> Mapping[str, int]:
     try:
-        found = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.GET, {}, dump=True)]
-    except OSError as refused:
-        if refused.errno == errno.EPROTONOSUPPORT:
+        messages = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.GET, {}, dump=True)]
+    except OSError as refusal:
+        if refusal.errno == errno.EPROTONOSUPPORT:
             return {}
         raise
     return {
         netlink_codec.text(device[rdma_netlink.DEV_NAME]): netlink_codec.number(device[rdma_netlink.DEV_INDEX])
-        for device in found
+        for device in messages
     }
 
 
@@ -105,9 +105,13 @@ def device_of(sysfs: Sysfs, pci: str) -> Device | None:
         name, number = sysfs.rdma(pci), sysfs.verbs_number(pci)
         if name is None:
             return None
-        found = devices()
-        likely = sorted(found, key=lambda each: each != name) if number is not None else [name] if name in found else []
-        device = next((Device(each, found[each]) for each in likely if _has_verbs(found[each], number)), None)
+        indexes = devices()
+        if number is not None:
+            candidates = sorted(indexes, key=lambda candidate: candidate != name)
+        else:
+            candidates = [name] if name in indexes else []
+        matches = (Device(match, indexes[match]) for match in candidates if _has_verbs(indexes[match], number))
+        device = next(matches, None)
         # With a number the device is certain. Without one, the name must not have changed meanwhile.
         if (device is not None and number is not None) or (sysfs.rdma(pci), sysfs.verbs_number(pci)) == (name, number):
             return device
@@ -120,8 +124,8 @@ def _has_verbs(index: int, number: str | None) -> bool:
         return True
     try:
         answer = rdma_netlink.exchange(rdma_netlink.GET_CHARDEV, {**_at(index), rdma_netlink.CHARDEV_TYPE: b"uverbs\0"})
-    except OSError as gone:
-        if gone.errno in _HAS_NO_VERBS:
+    except OSError as error:
+        if error.errno in _HAS_NO_VERBS:
             return False
         raise
     packed = netlink_codec.number(dict(chain(*answer)).get(rdma_netlink.CHARDEV, b""))
@@ -149,8 +153,8 @@ def port_state(sysfs: Sysfs, pci: str) -> int | None:
     return None if state is None else netlink_codec.number(state)
 
 
-def rename(index: int, to: str) -> None:
-    _set(index, {rdma_netlink.DEV_NAME: netlink_codec.packed_text(to)})
+def rename(index: int, name: str) -> None:
+    _set(index, {rdma_netlink.DEV_NAME: netlink_codec.packed_text(name)})
 
 
 def _set(index: int, attributes: Mapping[int, bytes]) -> None:
@@ -161,9 +165,9 @@ def _set(index: int, attributes: Mapping[int, bytes]) -> None:
     """
     try:
         rdma_netlink.exchange(rdma_netlink.SET, {**_at(index), **attributes})
-    except OSError as refused:
-        if refused.errno == errno.EINVAL:
-            raise OSError(errno.ENODEV, f"no rdma device {index} in this network namespace") from refused
+    except OSError as refusal:
+        if refusal.errno == errno.EINVAL:
+            raise OSError(errno.ENODEV, f"no rdma device {index} in this network namespace") from refusal
         raise
 
 
@@ -176,9 +180,9 @@ def users(number: int) -> frozenset[int]:
     index = _at(number)
     (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
     contexts = dict(_counts(summary)).get("ctx")
-    opened = _users_in(_CONTEXTS, index)
-    found = frozenset(chain(opened, _users_in(_CM_IDS, index), _users_of_queue_pairs(index, contexts)))
-    return found | (frozenset((NAMELESS,)) if (contexts or 0) > len(opened) else frozenset())
+    openers = _users_in(_CONTEXTS, index)
+    pids = frozenset(chain(openers, _users_in(_CM_IDS, index), _users_of_queue_pairs(index, contexts)))
+    return pids | (frozenset((NAMELESS,)) if (contexts or 0) > len(openers) else frozenset())
 
 
 def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> Sequence[int]:
@@ -207,14 +211,14 @@ def _users_in(table: _Table, index: Mapping[int, bytes]) -> list[int]:
 def _read_users(table: _Table, index: Mapping[int, bytes]) -> list[int]:
     command, kind, entry = table
     answer = rdma_netlink.exchange(command, index, dump=True)
-    return [pid for message in answer for pid in users_listed(message, kind, entry)]
+    return [pid for message in answer for pid in users_in_message(message, kind, entry)]
 
 
-def users_listed(message: Sequence[netlink_codec.Attribute], table: int, entry: int) -> Iterator[int]:
+def users_in_message(message: Sequence[netlink_codec.Attribute], table: int, entry: int) -> Iterator[int]:
     """Yield the process ids in one message of a resource table; objects of the kernel have a name instead."""
     for kind, value in message:
         if kind in (table, entry):
-            yield from users_listed(tuple(netlink_codec.read_attributes(value)), table, entry)
+            yield from users_in_message(tuple(netlink_codec.read_attributes(value)), table, entry)
         elif kind == rdma_netlink.RES_PID:
             yield netlink_codec.number(value)
 

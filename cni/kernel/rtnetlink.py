@@ -32,8 +32,8 @@ def exchange(
 
     The kernel truncates a datagram that is longer than ``most_bytes``.
     """
-    wanted = flags | REQUEST | (0 if flags & DUMP == DUMP else ACK)
-    request = pack_message(kind, wanted, header + pack_attributes(attributes))
+    flags |= REQUEST | (0 if flags & DUMP == DUMP else ACK)
+    request = pack_message(kind, flags, header + pack_attributes(attributes))
     answer: list[bytes] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
         route.send(request)

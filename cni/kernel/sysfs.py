@@ -63,9 +63,9 @@ class Sysfs:
             return (verbs / "ibdev").read_text(errors="surrogateescape").strip() if verbs is not None else None
         except FileNotFoundError:
             return None
-        except OSError as gone:
+        except OSError as error:
             # The uverbs device was removed while its file was read (ibdev_show, kernfs_get_active).
-            if gone.errno == errno.ENODEV:
+            if error.errno == errno.ENODEV:
                 return None
             raise
 
@@ -126,10 +126,10 @@ class Sysfs:
     def driver_override(self, pci: str) -> str | None:
         """Return the only driver that the kernel may bind a function to, None if any driver that supports it may."""
         try:
-            named = (self._device(pci) / "driver_override").read_text().strip()
+            override = (self._device(pci) / "driver_override").read_text().strip()
         except OSError:
             return None
-        return named if named != "(null)" else None
+        return override if override != "(null)" else None
 
     def pf_pci(self, vf: AssignedVf) -> str:
         """Return the PCI address of a VF's PF; raise CniError 102 if VF or PF are not the assigned ones.
@@ -141,15 +141,15 @@ class Sysfs:
             raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
         try:
             pf_pci = (device / "physfn").readlink().name
-            listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
+            linked_pci = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
         except OSError:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
-        if listed != vf.pci:
+        if linked_pci != vf.pci:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         if vf.pf != pf_name(pf_pci) and not (self._device(pf_pci) / "net" / vf.pf).exists():
-            now = self.netdev_name(pf_pci) or pf_name(pf_pci)
-            what = f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}"
-            raise CniError(VF_MISSING, f"{what}: its pf is now named {now!r}")
+            current_name = self.netdev_name(pf_pci) or pf_name(pf_pci)
+            subject = f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}"
+            raise CniError(VF_MISSING, f"{subject}: its pf is now named {current_name!r}")
         return pf_pci
 
     def pf_of(self, pci: str) -> str:

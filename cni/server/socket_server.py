@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from cni.forwarder import parse_request
-from cni.kernel.inotify import hung_up
+from cni.kernel.inotify import has_hung_up
 from cni.server.dispatch import Answer, answer
 from mooring.nic.vf_settings import VfSettingsApi
 
@@ -92,7 +92,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         container = environment.get("CNI_CONTAINERID", "")
         is_add = environment.get("CNI_COMMAND") == "ADD"
         with self.turns.of(container):
-            if is_add and hung_up(caller.fileno()):
+            if is_add and has_hung_up(caller.fileno()):
                 _log.warning("caller disconnected before its ADD started", container=container)
                 return
             done = self._answer(environment, stdin, caller.fileno())
@@ -134,7 +134,7 @@ class _RequestHandler(socketserver.StreamRequestHandler):
 
 def _send(caller: socket.socket, done: Answer) -> bool:
     """Send an answer; return False if the peer no longer reads."""
-    if hung_up(caller.fileno()):
+    if has_hung_up(caller.fileno()):
         return False
     try:
         caller.sendall(f"{done.status}{done.text}".encode())

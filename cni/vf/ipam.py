@@ -18,7 +18,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from cni.kernel.inotify import hung_up
+from cni.kernel.inotify import has_hung_up
 from cni.spec.result import Address, Route
 from cni.spec.skel import (
     BAD_CONFIG,
@@ -199,7 +199,7 @@ def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "sub
             except subprocess.TimeoutExpired:
                 if _has_ended(process):
                     _kill_group(process)
-                elif caller is not None and hung_up(caller):
+                elif caller is not None and has_hung_up(caller):
                     raise OSError(errno.ECANCELED, "the caller stopped waiting") from None
                 elif time.monotonic() >= deadline:
                     raise OSError(errno.ETIMEDOUT, f"no answer within {_ANSWER_S:g} s") from None

@@ -11,7 +11,7 @@ import structlog
 from cni.kernel import netlink, rdma
 from cni.kernel.driver import REBIND_S
 from cni.kernel.sysfs import APPEARS_S, Sysfs
-from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
+from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry, wait_until
 from cni.vf.ledger import Ledger
 from mooring import names
 from mooring.errors import RecordError
@@ -123,7 +123,7 @@ def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) ->
             netlink.remove_altname(link.index, altname)
         netlink.rename(link.index, temporary_name(entry.pci))
 
-    retry(act, RACED, NAMED_S)
+    retry(act, RENAME_ERRNOS, RENAME_S)
 
 
 def recorded_name(pci: str, name: str) -> str:
@@ -139,7 +139,7 @@ def recorded_device(node: Node, pci: str) -> str | None:
 
     It waits for a device in the middle of a move: without a name in the entry the device would not follow its VF.
     """
-    wait_until(lambda: not node.sysfs.lacks_verbs(pci), NAMED_S)
+    wait_until(lambda: not node.sysfs.lacks_verbs(pci), RENAME_S)
     name = node.sysfs.rdma(pci)
     return name if name is None or names.is_rdma(name) else temporary_name(pci)
 
@@ -155,12 +155,12 @@ def name_device(node: Node, entry: LedgerEntry) -> None:
     name = entry.rdma
     if name is None or node.sysfs.rdma(entry.pci) in (None, name):
         return
-    refused = _rename_device(node, entry.pci, name, RACED - {errno.EEXIST}, NAMED_S)
+    refused = _rename_device(node, entry.pci, name, RENAME_ERRNOS - {errno.EEXIST}, RENAME_S)
     if refused is not None and refused.errno == errno.EEXIST:
         holder = node.sysfs.vf_of("infiniband", name)
-        limit_s = gives_way_s(node, holder) if holder is not None else NAMED_S
-        _rename_device(node, entry.pci, temporary_name(entry.pci), RACED, NAMED_S)
-        refused = _rename_device(node, entry.pci, name, RACED, limit_s)
+        limit_s = gives_way_s(node, holder) if holder is not None else RENAME_S
+        _rename_device(node, entry.pci, temporary_name(entry.pci), RENAME_ERRNOS, RENAME_S)
+        refused = _rename_device(node, entry.pci, name, RENAME_ERRNOS, limit_s)
     if refused is not None:
         _log.warning("cannot rename the rdma device of a vf", pci=entry.pci, wanted=name, reason=str(refused))
 
@@ -205,7 +205,7 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
             netlink.set_up(link.index, up=False)
             netlink.rename(link.index, temporary)
         if node.sysfs.rdma(entry.pci) not in (None, entry.rdma, temporary):
-            _rename_device(node, entry.pci, temporary, RACED, NAMED_S)
+            _rename_device(node, entry.pci, temporary, RENAME_ERRNOS, RENAME_S)
     except OSError as refused:
         _log.warning("cannot rename the devices of a vf that is not released", pci=entry.pci, reason=str(refused))
 

@@ -36,9 +36,9 @@ def netdev_counters(root: int, pci: str) -> Counts:
     Children of other netdevs do not count, as in `mooring.nic.function_devices`.
     """
     with _folder(root, f"bus/pci/devices/{pci}/net") as netdevs:
-        own = (name for name in _names(netdevs, _MOST_DEVICES) if not _is_child(netdevs, name))
-        found = ((_number(netdevs, f"{name}/ifindex"), name) for name in own)
-        first = min(((index, name) for index, name in found if index is not None), default=None)
+        parents = (name for name in _names(netdevs, _MOST_DEVICES) if not _is_child(netdevs, name))
+        pairs = ((_number(netdevs, f"{name}/ifindex"), name) for name in parents)
+        first = min(((index, name) for index, name in pairs if index is not None), default=None)
         return _netdev(netdevs, first[1]) if first is not None else {}
 
 
@@ -76,8 +76,8 @@ def rdma_counters(root: int, pci: str, name: str | None) -> tuple[Mapping[str, C
     If there are several devices, it is the one called ``name``.
     """
     with _folder(root, f"bus/pci/devices/{pci}/infiniband") as devices:
-        found = _names(devices, _MOST_DEVICES)
-        device = name if name in found else found[0] if len(found) == 1 else None
+        names = _names(devices, _MOST_DEVICES)
+        device = name if name in names else names[0] if len(names) == 1 else None
         if device is not None:
             with _folder(devices, f"{device}/ports") as ports:
                 return _of_ports(ports, "counters"), _of_ports(ports, "hw_counters")
@@ -85,9 +85,9 @@ def rdma_counters(root: int, pci: str, name: str | None) -> tuple[Mapping[str, C
 
 
 def _of_ports(ports: int | None, kind: str) -> Mapping[str, Counts]:
-    numbers = sorted(filter(_PORT.fullmatch, _names(ports, MOST_PORTS)))
-    counts = {port: _all_numbers(ports, f"{port}/{kind}") for port in numbers}
-    return {port: found for port, found in counts.items() if found}
+    names = sorted(filter(_PORT.fullmatch, _names(ports, MOST_PORTS)))
+    counts_by_port = {port: _all_numbers(ports, f"{port}/{kind}") for port in names}
+    return {port: counts for port, counts in counts_by_port.items() if counts}
 
 
 def _all_numbers(parent: int | None, path: str) -> Counts:
@@ -100,7 +100,7 @@ def _all_numbers(parent: int | None, path: str) -> Counts:
 @contextmanager
 def _folder(parent: int | None, path: str) -> Iterator[int | None]:
     """Open a folder while the block runs; yield None if it cannot be opened."""
-    descriptor = _opened(parent, path, os.O_DIRECTORY)
+    descriptor = _open(parent, path, os.O_DIRECTORY)
     try:
         yield descriptor
     finally:
@@ -108,7 +108,7 @@ def _folder(parent: int | None, path: str) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def _opened(folder: int | None, path: str, flags: int) -> int | None:
+def _open(folder: int | None, path: str, flags: int) -> int | None:
     # os.open and os.scandir would take None for the working directory.
     if folder is None:
         return None
@@ -118,17 +118,17 @@ def _opened(folder: int | None, path: str, flags: int) -> int | None:
         return None
 
 
-def _names(folder: int | None, most: int) -> list[str]:
+def _names(folder: int | None, limit: int) -> list[str]:
     if folder is None:
         return []
     with suppress(OSError), os.scandir(folder) as entries:
-        return [entry.name for entry in islice(entries, most) if entry.name[0] != "."]
+        return [entry.name for entry in islice(entries, limit) if entry.name[0] != "."]
     return []
 
 
 def _number(folder: int | None, path: str) -> int | None:
     """Return the number in a file; None if the file has none or cannot be read."""
-    descriptor = _opened(folder, path, os.O_NONBLOCK)
+    descriptor = _open(folder, path, os.O_NONBLOCK)
     if descriptor is None:
         return None
     try:

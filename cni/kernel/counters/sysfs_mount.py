@@ -16,17 +16,17 @@ from contextlib import contextmanager
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC, _CMD_CREATE = 1, 6
 # MOUNT_ATTR_RDONLY, NOSUID, NODEV, NOEXEC of include/uapi/linux/mount.h.
-_READ_ONLY = 0x1 | 0x2 | 0x4 | 0x8
+_MOUNT_ATTRIBUTES = 0x1 | 0x2 | 0x4 | 0x8
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def own_sysfs() -> Iterator[int]:
     """Yield a descriptor of the root of sysfs of the calling thread's network namespace; raise OSError."""
-    context = _checked(_libc.syscall(_FSOPEN, b"sysfs", _CLOEXEC))
+    context = _check_result(_libc.syscall(_FSOPEN, b"sysfs", _CLOEXEC))
     try:
-        _checked(_libc.syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0))
-        root = _checked(_libc.syscall(_FSMOUNT, context, _CLOEXEC, _READ_ONLY))
+        _check_result(_libc.syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0))
+        root = _check_result(_libc.syscall(_FSMOUNT, context, _CLOEXEC, _MOUNT_ATTRIBUTES))
     finally:
         os.close(context)
     try:
@@ -35,8 +35,8 @@ def own_sysfs() -> Iterator[int]:
         os.close(root)
 
 
-def _checked(answer: int) -> int:
-    if answer < 0:
+def _check_result(result: int) -> int:
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"cannot mount sysfs of a network namespace: {os.strerror(number)}")
-    return answer
+    return result

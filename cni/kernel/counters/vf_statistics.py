@@ -35,26 +35,26 @@ def vf_statistics(pf: str) -> Mapping[int, Mapping[str, int]]:
         return {}
     header = rtnetlink.link_header(index)
     (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, header, [_WITH_VFS], most_bytes=_MOST_BYTES)
-    return dict(_listed(body[LINK_HEADER.size :]))
+    return dict(_read_vfs(body[LINK_HEADER.size :]))
 
 
-def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
+def _read_vfs(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
     """Yield index and counters of each VF in a link's attributes.
 
     With statistics a VF takes over a kilobyte. The attribute that lists the VFs has a length of 16 bits, which wraps
     near 54 VFs (nla_nest_end), but the message contains all VFs. So they are counted by the number of VFs before the
     list.
     """
-    expected = 0
+    vf_count = 0
     for kind, begin, end in attributes_at(link):
         if kind == _NUM_VF:
-            expected = number(link[begin:end])
+            vf_count = number(link[begin:end])
         elif kind == _VFINFO_LIST:
-            for inner, (of, first, last) in zip(range(expected), attributes_at(link, begin), strict=False):
+            for vf, (attribute, first, last) in zip(range(vf_count), attributes_at(link, begin), strict=False):
                 info = link[first:last]
                 # Every other attribute of a VF starts with its index.
-                if of != _VF_INFO or number(info[4:8]) != inner:
+                if attribute != _VF_INFO or number(info[4:8]) != vf:
                     return
-                found = dict(read_attributes(dict(read_attributes(info)).get(_VF_STATS, b"")))
-                yield inner, {name: number(found[kind]) for kind, name in _NAMES.items() if kind in found}
+                statistics = dict(read_attributes(dict(read_attributes(info)).get(_VF_STATS, b"")))
+                yield vf, {name: number(statistics[kind]) for kind, name in _NAMES.items() if kind in statistics}
             return

@@ -20,7 +20,7 @@ _TCX_INGRESS, _TCX_EGRESS = 46, 47
 # target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, and fields of later kernels.
 _QUERY, _COUNT_AT = struct.Struct("=IIIIQI36x"), 24
 # BPF_MPROG_MAX.
-_MOST = 64
+_MOST_PROGRAMS = 64
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -36,14 +36,14 @@ def tcx_programs(index: int) -> tuple[int, ...]:
 
 
 def _query(index: int, attach_type: int) -> tuple[int, ...]:
-    ids = (ctypes.c_uint32 * _MOST)()
-    request = ctypes.create_string_buffer(_QUERY.pack(index, attach_type, 0, 0, ctypes.addressof(ids), _MOST))
+    ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    request = ctypes.create_string_buffer(_QUERY.pack(index, attach_type, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS))
     number = _SYSCALLS.get(platform.machine(), _GENERIC)
     if _libc.syscall(number, _PROG_QUERY, request, _QUERY.size) < 0:
-        failed = ctypes.get_errno()
-        if failed == errno.ENOENT:
+        error = ctypes.get_errno()
+        if error == errno.ENOENT:
             # No program was ever attached (bpf_mprog_query without an entry, before Linux 6.7).
             return ()
-        raise OSError(failed, os.strerror(failed))
+        raise OSError(error, os.strerror(error))
     (count,) = struct.unpack_from("=I", request, _COUNT_AT)
     return tuple(ids[:count])

@@ -46,13 +46,13 @@ _GET_HASH, _SET_HASH, _COUNT_RULES, _GET_RULE, _ALL_RULES, _DELETE_RULE = 0x29, 
 _RULES_SIZE, _DATA, _RULE, _LOCATION, _COUNT, _LOCATIONS = 192, 8, 16, 176, 184, 188
 # TCP_V4_FLOW, UDP_V4_FLOW, TCP_V6_FLOW, UDP_V6_FLOW: each has its own RSS hash fields.
 _FLOWS = (1, 2, 5, 6)
-_NONE, _MOST_RULES = "", 256
+_EMPTY, _MOST_RULES = "", 256
 # More than any driver has: mlx5 16 (MLX5E_MAX_NUM_RSS), bnxt 33 (BNXT_MAX_ETH_RSS_CTX).
 _MOST_CONTEXTS = 64
 # ethtool_per_queue_op: command, the command for each queue, a bit for each queue; then a structure for each.
 _PER_QUEUE, _MASK_BITS, _MOST_QUEUES = 0x4B, 4096, 256
 # Words of ethtool_coalesce: use_adaptive_{rx,tx}_coalesce, and then {rx,tx}_coalesce_usecs and max_coalesced_frames.
-_ADAPTED: Mapping[int, tuple[int, int]] = MappingProxyType({10: (1, 2), 11: (5, 6)})
+_ADAPTIVE_WORDS: Mapping[int, tuple[int, int]] = MappingProxyType({10: (1, 2), 11: (5, 6)})
 # ETHTOOL_RX_COPYBREAK, ETHTOOL_TX_COPYBREAK, ETHTOOL_TX_COPYBREAK_BUF_SIZE; their type is ETHTOOL_TUNABLE_U32.
 _GET_TUNABLE, _SET_TUNABLE, _TUNABLES, _TUNABLE_U32 = 0x48, 0x49, (1, 2, 4), 3
 _GET_COALESCE, _SET_COALESCE, _COALESCE_SIZE = _PLAIN["coalesce"]
@@ -60,14 +60,14 @@ _GET_COALESCE, _SET_COALESCE, _COALESCE_SIZE = _PLAIN["coalesce"]
 
 def read(index: int) -> dict[str, str]:
     """Return the readable settings of a netdev, by kind; ``rules`` (ntuple) is empty without rules."""
-    found = {}
-    for kind, (read_one, _) in _KINDS.items():
+    settings = {}
+    for kind, (read_kind, _) in _KINDS.items():
         try:
-            found[kind] = read_one(index)
+            settings[kind] = read_kind(index)
         except OSError as unread:
             if unread.errno == errno.ENODEV:
                 raise
-    return found
+    return settings
 
 
 def write(index: int, kind: str, text: str) -> None:
@@ -93,13 +93,13 @@ def _ioctl(index: int, number: int, request: bytes | bytearray) -> bytes:
 def _plain(kind: str) -> tuple[Callable[[int], str], Callable[[int, str], None]]:
     get, put, size = _PLAIN[kind]
 
-    def read_one(index: int) -> str:
+    def read_structure(index: int) -> str:
         return _call(index, _U32.pack(get).ljust(size, b"\0"))[_U32.size :].hex()
 
-    def write_one(index: int, text: str) -> None:
+    def write_structure(index: int, text: str) -> None:
         _call(index, _U32.pack(put) + bytes.fromhex(text))
 
-    return read_one, write_one
+    return read_structure, write_structure
 
 
 def _feature_words(index: int) -> list[tuple[int, int]]:
@@ -117,8 +117,8 @@ def _read_features(index: int) -> str:
 
 def _write_features(index: int, text: str) -> None:
     words = _feature_words(index)
-    wanted = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
-    blocks = b"".join(struct.pack("=II", able, want) for (able, _), want in zip(words, wanted, strict=True))
+    masks = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
+    blocks = b"".join(struct.pack("=II", available, mask) for (available, _), mask in zip(words, masks, strict=True))
     _call(index, struct.pack("=II", _SET_FEATURES, len(words)) + blocks)
 
 
@@ -141,11 +141,11 @@ def _contexts(index: int) -> Iterator[int]:
     for context in range(1, _MOST_CONTEXTS + 1):
         try:
             _call(index, _RSS.pack(_GET_RSS, context, 0, 0, 0, 0))
-        except OSError as refused:
+        except OSError as refusal:
             # EOPNOTSUPP: no contexts at all. EINVAL: a number beyond the driver's, as in mlx5 before Linux 6.11.
-            if refused.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+            if refusal.errno in (errno.EOPNOTSUPP, errno.EINVAL):
                 return
-            if refused.errno != errno.ENOENT:
+            if refusal.errno != errno.ENOENT:
                 raise
         else:
             yield context
@@ -154,12 +154,12 @@ def _contexts(index: int) -> Iterator[int]:
 def _read_contexts(index: int) -> str:
     """Return the numbers of the RSS contexts, and a digest of their settings."""
     contexts = {str(context): _read_rss(index, context) for context in _contexts(index)}
-    return f"{' '.join(contexts)} {_digest(''.join(contexts.values()).encode())}" if contexts else _NONE
+    return f"{' '.join(contexts)} {_digest(''.join(contexts.values()).encode())}" if contexts else _EMPTY
 
 
 def _write_contexts(index: int, text: str) -> None:
     """Remove all RSS contexts if there were none; others cannot be recreated. A table of size 0 removes a context."""
-    if text != _NONE:
+    if text != _EMPTY:
         raise OSError(errno.EOPNOTSUPP, "RSS contexts cannot be recreated")
     for context in list(_contexts(index)):
         _call(index, _RSS.pack(_SET_RSS, context, 0, 0, 0, 0))
@@ -180,15 +180,15 @@ def _read_queues(index: int) -> str:
     mlx5e_open_rq). So a pod's settings do not survive the move, which closes the netdev. Values that the kernel adapts
     by itself change all the time (net_dim_get_rx_moderation), and are ignored.
     """
-    values = tuple(_set_by_somebody(each) for each in _queues(index))
-    return f"{len(values)} {_digest(b''.join(values))}" if len(set(values)) > 1 else _NONE
+    values = tuple(_clear_adapted_words(coalesce) for coalesce in _queues(index))
+    return f"{len(values)} {_digest(b''.join(values))}" if len(set(values)) > 1 else _EMPTY
 
 
-def _set_by_somebody(coalesce: bytes) -> bytes:
+def _clear_adapted_words(coalesce: bytes) -> bytes:
     words = list(struct.unpack(f"={len(coalesce) // 4}I", coalesce))
-    for adaptive, adapted in _ADAPTED.items():
-        if words[adaptive]:
-            for number in adapted:
+    for switch, numbers in _ADAPTIVE_WORDS.items():
+        if words[switch]:
+            for number in numbers:
                 words[number] = 0
     return struct.pack(f"={len(words)}I", *words)
 
@@ -200,8 +200,8 @@ def _queues(index: int) -> Iterator[bytes]:
         request = struct.pack(f"=II{_MASK_BITS // 32}I", _PER_QUEUE, _GET_COALESCE, *words)
         try:
             yield _call(index, request.ljust(len(request) + _COALESCE_SIZE, b"\0"))[len(request) :]
-        except OSError as refused:
-            if refused.errno == errno.EINVAL:
+        except OSError as refusal:
+            if refusal.errno == errno.EINVAL:
                 return
             raise
 
@@ -215,8 +215,8 @@ def _tunable(index: int, number: int) -> str:
     request = struct.pack("=5I", _GET_TUNABLE, number, _TUNABLE_U32, _U32.size, 0)
     try:
         return f"{_U32.unpack_from(_call(index, request), 16)[0]:x}"
-    except OSError as refused:
-        if refused.errno == errno.ENODEV:
+    except OSError as refusal:
+        if refusal.errno == errno.ENODEV:
             raise
         return "-"
 
@@ -226,9 +226,9 @@ def _read_tunables(index: int) -> str:
 
 
 def _write_tunables(index: int, text: str) -> None:
-    for number, wanted in zip(_TUNABLES, text.split(), strict=True):
-        if wanted not in ("-", _tunable(index, number)):
-            _call(index, struct.pack("=5I", _SET_TUNABLE, number, _TUNABLE_U32, _U32.size, int(wanted, 16)))
+    for number, value in zip(_TUNABLES, text.split(), strict=True):
+        if value not in ("-", _tunable(index, number)):
+            _call(index, struct.pack("=5I", _SET_TUNABLE, number, _TUNABLE_U32, _U32.size, int(value, 16)))
 
 
 def _flow(command: int, flow: int, data: int = 0) -> bytes:
@@ -238,8 +238,8 @@ def _flow(command: int, flow: int, data: int = 0) -> bytes:
 def _hash_fields(index: int, flow: int) -> str:
     try:
         return f"{struct.unpack_from('=Q', _call(index, _flow(_GET_HASH, flow)), _DATA)[0]:x}"
-    except OSError as refused:
-        if refused.errno == errno.ENODEV:
+    except OSError as refusal:
+        if refusal.errno == errno.ENODEV:
             raise
         return "-"
 
@@ -249,9 +249,9 @@ def _read_hash(index: int) -> str:
 
 
 def _write_hash(index: int, text: str) -> None:
-    for flow, wanted in zip(_FLOWS, text.split(), strict=True):
-        if wanted not in ("-", _hash_fields(index, flow)):
-            _call(index, _flow(_SET_HASH, flow, int(wanted, 16)))
+    for flow, value in zip(_FLOWS, text.split(), strict=True):
+        if value not in ("-", _hash_fields(index, flow)):
+            _call(index, _flow(_SET_HASH, flow, int(value, 16)))
 
 
 def _locations(index: int) -> Iterator[int]:
@@ -274,7 +274,7 @@ def _at(command: int, location: int) -> bytes:
 def _read_rules(index: int) -> str:
     locations = sorted(_locations(index))
     if not locations:
-        return _NONE
+        return _EMPTY
     if len(locations) > _MOST_RULES:
         return f"{len(locations)} rules"
     rules = b"".join(_call(index, _at(_GET_RULE, location))[_RULE:_COUNT] for location in locations)
@@ -283,7 +283,7 @@ def _read_rules(index: int) -> str:
 
 def _write_rules(index: int, text: str) -> None:
     """Remove all rules if there were none; others cannot be recreated."""
-    if text != _NONE:
+    if text != _EMPTY:
         raise OSError(errno.EOPNOTSUPP, "ntuple rules cannot be recreated")
     for location in list(_locations(index))[:_MOST_RULES]:
         _call(index, _at(_DELETE_RULE, location))

@@ -45,12 +45,12 @@ NO_PROGRAMS: Mapping[str, str] = MappingProxyType(dict.fromkeys(_PROGRAMS, ""))
 def read(index: int) -> dict[str, str]:
     """Return the settings of a link in this thread's namespace, by kind; raise OSError (ENODEV without the link)."""
     (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
-    found = dict(read_attributes(body[LINK_HEADER.size :]))
-    state = {kind: found[each].hex() for kind, each in _ATTRIBUTES.items() if each in found}
-    state["alias"] = found.get(_ATTRIBUTES["alias"], b"").rstrip(b"\0").hex()
-    programs = dict(read_attributes(found.get(_XDP, b"")))
-    attached = {mode: number(programs.get(each, b"")) for mode, (each, _) in _XDP_MODES.items()}
-    state["xdp"] = " ".join(f"{mode}:{program}" for mode, program in attached.items() if program)
+    attributes = dict(read_attributes(body[LINK_HEADER.size :]))
+    state = {kind: attributes[attribute].hex() for kind, attribute in _ATTRIBUTES.items() if attribute in attributes}
+    state["alias"] = attributes.get(_ATTRIBUTES["alias"], b"").rstrip(b"\0").hex()
+    programs = dict(read_attributes(attributes.get(_XDP, b"")))
+    program_ids = {mode: number(programs.get(attribute, b"")) for mode, (attribute, _) in _XDP_MODES.items()}
+    state["xdp"] = " ".join(f"{mode}:{program}" for mode, program in program_ids.items() if program)
     return state | _read_tcx(index) | ethtool.read(index)
 
 
@@ -64,23 +64,23 @@ def _read_tcx(index: int) -> dict[str, str]:
         return {}
 
 
-def differing(noted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return the kinds in which ``found`` differs from ``noted``; kinds of other versions are skipped."""
-    return [kind for kind in _in_order(noted) if found.get(kind) != noted[kind]]
+def changed_kinds(original: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """Return the kinds in which ``current`` differs from ``original``; kinds of other versions are skipped."""
+    return [kind for kind in _in_order(original) if current.get(kind) != original[kind]]
 
 
-def restore(index: int, noted: Mapping[str, str], kinds: Sequence[str]) -> None:
-    """Restore the given kinds as noted, as far as possible; callers read the result again. Raise OSError ENODEV."""
+def restore(index: int, original: Mapping[str, str], kinds: Sequence[str]) -> None:
+    """Restore the given kinds as far as possible; callers read the result again. Raise OSError ENODEV."""
     for kind in kinds:
         try:
-            _restore_one(index, kind, noted[kind])
-        except (OSError, ValueError) as refused:
-            if isinstance(refused, OSError) and refused.errno == errno.ENODEV:
+            _restore_kind(index, kind, original[kind])
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENODEV:
                 raise
-            _log.warning("netdev setting is not restored", link=index, setting=kind, reason=str(refused))
+            _log.warning("netdev setting is not restored", link=index, setting=kind, reason=str(error))
 
 
-def _restore_one(index: int, kind: str, text: str) -> None:
+def _restore_kind(index: int, kind: str, text: str) -> None:
     if kind == "xdp":
         if not text:
             _detach_xdp(index)
@@ -102,10 +102,10 @@ def _set(index: int, attribute: int, value: bytes) -> None:
     rtnetlink.exchange(rtnetlink.SET_LINK, rtnetlink.link_header(index), [(attribute, value)])
 
 
-def _in_order(noted: Mapping[str, str]) -> list[str]:
+def _in_order(original: Mapping[str, str]) -> list[str]:
     """Return the kinds in the order of their restore: programs first, because generic XDP turns features off.
 
     Source: generic_xdp_install in net/core/dev.c.
     """
     order = (*_PROGRAMS, *_ATTRIBUTES, *ethtool.KINDS)
-    return [kind for kind in order if kind in noted]
+    return [kind for kind in order if kind in original]

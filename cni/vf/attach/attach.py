@@ -16,7 +16,7 @@ import structlog
 from cni.kernel import netlink, netns, rdma
 from cni.kernel.netdev import netdev_state
 from cni.kernel.sysfs import APPEARS_S
-from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
+from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry, wait_until
 from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
@@ -166,7 +166,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
     # A name that is not UTF-8 cannot be recorded, and DEL removes it.
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
-    noted = retry(lambda: netdev_state.read(link.index), RACED, NAMED_S)
+    noted = retry(lambda: netdev_state.read(link.index), RENAME_ERRNOS, RENAME_S)
     return Original(
         name=recorded_name(vf.pci, link.name),
         altnames=altnames,
@@ -184,7 +184,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
 
 def _has_device(node: Node, pci: str) -> bool:
     """Return whether a VF's RDMA device is on the host; wait for a device in the middle of a move."""
-    return wait_until(lambda: rdma.device_of(node.sysfs, pci) is not None, NAMED_S)
+    return wait_until(lambda: rdma.device_of(node.sysfs, pci) is not None, RENAME_S)
 
 
 def _is_utf8(name: str) -> bool:

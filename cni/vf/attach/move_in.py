@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cni.kernel import ipoib, netlink, netns, pod_link, rdma
-from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry
 from cni.plan import addressing
 from cni.plan.addressing import Addressing, InterfaceConfig
 from cni.spec.conf import Conf
@@ -127,14 +127,14 @@ def _move_rdma(node: Node, entry: LedgerEntry) -> bool:
             raise OSError(errno.ENODEV, f"no rdma device {entry.rdma!r} in this network namespace")
         rdma.move(device.index, entry.netns.path)
 
-    retry(act, RACED, NAMED_S)
+    retry(act, RENAME_ERRNOS, RENAME_S)
     return True
 
 
 def _move_in(node: Node, entry: LedgerEntry) -> None:
     """Move a VF's netdev into the pod under its new name, then its RDMA device."""
     with _naming(entry):
-        index = retry(lambda: _on_host(node, entry), (errno.ENODEV,), NAMED_S)
+        index = retry(lambda: _on_host(node, entry), (errno.ENODEV,), RENAME_S)
         netlink.move(index, entry.netns.path, entry.ifname)
         if _move_rdma(node, entry):
             ipoib.follow(node.sysfs, entry.pci, entry.ifname, entry.netns.path)

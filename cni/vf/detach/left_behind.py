@@ -10,7 +10,7 @@ import structlog
 
 from cni.kernel import netlink
 from cni.kernel.netdev import netdev_state
-from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry
 from cni.vf import offer
 from cni.vf.detach.rebind import rebind
 from cni.vf.node import RETURNS_S, Node, netdev_of
@@ -64,7 +64,7 @@ def clear(node: Node, entry: LedgerEntry) -> list[str]:
 
     A new netdev has nothing from the pod: only the host's own settings are restored on it.
     """
-    return retry(lambda: _try_clear(node, entry), RACED, NAMED_S) if entry.original.name is not None else []
+    return retry(lambda: _try_clear(node, entry), RENAME_ERRNOS, RENAME_S) if entry.original.name is not None else []
 
 
 def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
@@ -72,11 +72,11 @@ def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
     link = netdev_of(node, entry.pci, RETURNS_S, entry.original.parent)
     if link is None:
         raise FileNotFoundError(f"its network interface {entry.original.name!r} did not come back")
-    changed = netdev_state.differing(noted, netdev_state.read(link.index))
+    changed = netdev_state.changed_kinds(noted, netdev_state.read(link.index))
     if not changed:
         return []
     netdev_state.restore(link.index, noted, changed)
-    left = netdev_state.differing(noted, netdev_state.read(link.index))
+    left = netdev_state.changed_kinds(noted, netdev_state.read(link.index))
     if restored := [kind for kind in changed if kind not in left]:
         _log.info("settings that the pod changed on its vf are restored", pci=entry.pci, pod=entry.pod, kinds=restored)
     return left

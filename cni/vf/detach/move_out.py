@@ -20,7 +20,7 @@ import structlog
 
 from cni.kernel import driver, netlink, netns, pod_link, rdma
 from cni.kernel.sysfs import APPEARS_S
-from cni.kernel.wait import RACED
+from cni.kernel.wait import RENAME_ERRNOS
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.detach.original_settings import restore_unbound
 from cni.vf.detach.rebind import RebindError, rebind
@@ -60,7 +60,7 @@ def _try_leave(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) ->
             on_down()
         _leave(node, entry, index)
     except OSError as stuck:
-        if stuck.errno not in RACED:
+        if stuck.errno not in RENAME_ERRNOS:
             raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be moved out of pod {entry.pod!r}", str(stuck)) from stuck
         _log.warning(
             "vf's link changed while it was moved out of its pod", pci=entry.pci, pod=entry.pod, reason=str(stuck)

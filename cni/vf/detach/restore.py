@@ -5,7 +5,7 @@ import errno
 import structlog
 
 from cni.kernel import driver, netlink
-from cni.kernel.wait import NAMED_S, RACED, retry
+from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry
 from cni.plan.attachment import NO_MAC
 from cni.vf import vf_reset
 from cni.vf.detach import original_settings
@@ -30,7 +30,7 @@ def restore(node: Node, entry: LedgerEntry) -> None:
         device_returns(node, entry)
     if entry.original.name is not None:
         # Each attempt reads the netdev again, because another program may have changed it.
-        retry(lambda: _restore_netdev(node, entry), RACED, NAMED_S)
+        retry(lambda: _restore_netdev(node, entry), RENAME_ERRNOS, RENAME_S)
     name_device(node, entry)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni.kernel import rdma
-from cni.kernel.rdma import users_listed
+from cni.kernel.rdma import users_in_message
 from cni.kernel.sysfs import Sysfs
 from cni.plan import attachment
 from cni.vf import rdma_users
@@ -29,7 +29,7 @@ def test_processes_are_read_from_a_resource_table_and_kernel_objects_are_none() 
         "05001b0003000000".replace(" ", "")
     )
     answer = ((rdma_netlink.DEV_INDEX, bytes(4)), (rdma_netlink.DEV_NAME, b"rx0\0"), (rdma_netlink.RES_QP, table))
-    assert list(users_listed(answer, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)) == [77]
+    assert list(users_in_message(answer, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)) == [77]
 
 
 @pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="this kernel has RDMA")

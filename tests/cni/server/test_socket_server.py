@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cni.forwarder import render
-from cni.kernel.inotify import hung_up, watching
+from cni.kernel.inotify import has_hung_up, watch_folders
 from cni.server.socket_server import ContainerLocks, serving
 from mooring.nic.vf_settings import RtnetlinkVfSettings
 from tests.support.polling import reaches, wait_until
@@ -69,7 +69,7 @@ def test_a_turn_that_fails_is_given_up_too() -> None:
 def test_a_watched_folder_wakes_the_one_who_waits(tmp_path: Path) -> None:
     """A record put in place by rename, a record removed; a folder that does not exist wakes no waiter."""
     (tmp_path / "record").touch()
-    with watching(tmp_path, tmp_path / "nonexistent") as watch:
+    with watch_folders(tmp_path, tmp_path / "nonexistent") as watch:
         (tmp_path / "record").rename(tmp_path / "renamed")
         assert watch.wait(_FOREVER_S)
         (tmp_path / "renamed").unlink()
@@ -80,12 +80,12 @@ def test_a_watched_folder_wakes_the_one_who_waits(tmp_path: Path) -> None:
 def test_a_caller_that_sends_no_more_still_waits_and_one_that_is_gone_does_not(tmp_path: Path) -> None:
     """A half-closed socket is a caller that waits; a closed one wakes the worker of its call."""
     ours, theirs = socket.socketpair(socket.AF_UNIX)
-    with ours, theirs, watching(tmp_path) as watch:
+    with ours, theirs, watch_folders(tmp_path) as watch:
         theirs.shutdown(socket.SHUT_WR)
-        assert not hung_up(ours.fileno())
+        assert not has_hung_up(ours.fileno())
         assert watch.wait(0, ours.fileno())
         theirs.close()
-        assert hung_up(ours.fileno())
+        assert has_hung_up(ours.fileno())
         assert not watch.wait(_FOREVER_S, ours.fileno())
 
 
