@@ -22,7 +22,7 @@ from cri_shim.listen import ListenError, socket_path
 from cri_shim.metrics import Metrics
 from cri_shim.notify import Systemd, watchdog_interval_s
 from cri_shim.plan.inject import Rules
-from cri_shim.preflight import findings, keys_finding
+from cri_shim.preflight import check_keys, check_node
 from cri_shim.records import Records
 from cri_shim.server import Succession, serve
 from mooring.annotations.assignment_keys import AssignmentKeys
@@ -76,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if config.check:
             return _check(config)
         return in_background(partial(_run, config)) if config.take_over else _run(config, lambda: None)
-    except ConfigError as wrong:
-        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+    except ConfigError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 
 
@@ -86,8 +86,8 @@ def _run(config: Config, in_charge: Callable[[], None]) -> int:
     try:
         predecessor = Predecessor(socket_path(config.listen)) if config.take_over else None
         asyncio.run(_serve(config, predecessor, in_charge))
-    except (ListenError, OSError) as reason:
-        _log.error("cannot serve the socket", listen=config.listen, reason=str(reason))
+    except (ListenError, OSError) as error:
+        _log.error("cannot serve the socket", listen=config.listen, reason=str(error))
         return 1
     return 0
 
@@ -102,24 +102,27 @@ async def _serve(config: Config, predecessor: Predecessor | None, in_charge: Cal
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
-    own = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
     # systemd sets these variables only for the main process, which this process replaces.
-    systemd = own if predecessor is None else predecessor.systemd
+    systemd = _systemd() if predecessor is None else predecessor.systemd
     records = Records(config.state, config.run)
     check = DeviceCheck(records, _roots(config), config.run, metrics, stops=config.stop_without_devices)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, check.ask)
     interceptors = Interceptors(rules, records, _roots(config))
-    succession = Succession(predecessor, in_charge, metrics.end_serving)
-    observe = KubeletCall(config.run).observing(metrics.observe)
+    succession = Succession(predecessor, in_charge, metrics.stop_server)
+    observe = KubeletCall(config.run).call_recorder(metrics.observe)
     await serve(config.listen, config.runtime, interceptors, check, observe, stop, systemd, succession=succession)
 
 
+def _systemd() -> Systemd:
+    return Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
+
+
 def _check(config: Config) -> int:
-    found = list(findings(config.listen, config.runtime, config.state, _roots(config)))
-    found.append(keys_finding(AssignmentKeys(config.assignment_keys)))
-    for finding in found:
-        print(f"{'ok ' if finding.good else 'NOT'}  {finding.subject:8} {finding.found}")
-    return 0 if all(finding.good for finding in found) else 1
+    results = list(check_node(config.listen, config.runtime, config.state, _roots(config)))
+    results.append(check_keys(AssignmentKeys(config.assignment_keys)))
+    for result in results:
+        print(f"{'ok ' if result.good else 'NOT'}  {result.subject:8} {result.detail}")
+    return 0 if all(result.good for result in results) else 1
 
 
 def _roots(config: Config) -> Roots:

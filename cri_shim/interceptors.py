@@ -16,9 +16,9 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from cri_shim.devices.device_nodes import DeviceError, Roots, resolve
-from cri_shim.devices.gpus import GpuFolders, why_not_now
+from cri_shim.devices.gpus import GpuFolders, gpu_refusal
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.plan.gpus import HIDDEN, GpuError, gpu_environment
+from cri_shim.plan.gpus import NVIDIA_VOID, GpuError, gpu_environment
 from cri_shim.plan.inject import (
     Addition,
     Inject,
@@ -32,11 +32,11 @@ from cri_shim.plan.inject import (
     decide_sandbox,
     devices,
     environment,
-    not_held,
+    ledger_mismatch,
     pod_name,
 )
 from cri_shim.plan.record_gc import find_stale_records
-from cri_shim.proxy.proxy import SERVED, RefusedError
+from cri_shim.proxy.proxy import CRI_PREFIX, RefusedError
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError
@@ -45,9 +45,9 @@ from mooring.program.large_work import LARGE_BYTES, LargeWork
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
 
-RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
-CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
-STOP_POD_SANDBOX = f"{SERVED}RuntimeService/StopPodSandbox"
+RUN_POD_SANDBOX = f"{CRI_PREFIX}RuntimeService/RunPodSandbox"
+CREATE_CONTAINER = f"{CRI_PREFIX}RuntimeService/CreateContainer"
+STOP_POD_SANDBOX = f"{CRI_PREFIX}RuntimeService/StopPodSandbox"
 
 _log = structlog.get_logger()
 _Request = TypeVar("_Request", bound=Message)
@@ -62,13 +62,13 @@ class _RecordUse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Equipped:
+class _CreateResult:
     """The result for a CreateContainer: the bytes to forward, and the request if the pod has VFs or GPUs."""
 
     raw: bytes
     request: cri.CreateContainerRequest | None = None
     units: tuple[str, ...] = ()
-    injected: Mapping[str, object] = field(default_factory=dict)
+    log_fields: Mapping[str, object] = field(default_factory=dict)
 
 
 class Interceptors:
@@ -81,7 +81,7 @@ class Interceptors:
         self._gpus = GpuFolders(roots.sysfs, roots.proc, cdi_folders(roots.cdi))
         self._runtime: Runtime | None = None
         self._uses: dict[str, _RecordUse] = {}
-        self._missing: dict[str, float] = {}
+        self._missing_since_s: dict[str, float] = {}
         self._large = LargeWork()
         # Pod uids by sandbox id.
         self._sandboxes: dict[str, str] = {}
@@ -98,25 +98,25 @@ class Interceptors:
             with _refusals(request.config, "RunPodSandbox"):
                 # Shielded, so that a write completes even if the caller disconnects.
                 if await asyncio.shield(self._settle_record(raw, request)):
-                    mark.enter_context(self._records.marked(uid))
+                    mark.enter_context(self._records.mark_call(uid))
             yield raw
 
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, with the devices and variables for the pod's VFs and GPUs."""
-        equipped = await self._equip(raw)
-        request = equipped.request
+        result = await self._create_result(raw)
+        request = result.request
         if request is not None:
             with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
                 uid = request.sandbox_config.metadata.uid
-                if equipped.units:
-                    await self._refuse_gpus_in_use(uid, equipped.units)
+                if result.units:
+                    await self._refuse_gpus_in_use(uid, result.units)
                 if can_change_vfs(request.config):
                     # The fsync may take long. Shielded, so that it completes even if the caller disconnects.
-                    await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
-        if equipped.injected:
-            _log.info("devices injected", **equipped.injected)
-        yield equipped.raw
+                    await asyncio.shield(asyncio.to_thread(self._records.remove_unprivileged_note, uid))
+        if result.log_fields:
+            _log.info("devices injected", **result.log_fields)
+        yield result.raw
 
     def ask(self, runtime: Runtime) -> None:
         """Set the runtime to ask which pods have GPUs; before that, no container gets any."""
@@ -125,7 +125,7 @@ class Interceptors:
     async def _refuse_gpus_in_use(self, uid: str, units: tuple[str, ...]) -> None:
         if self._runtime is None:
             raise RefusedError("mooring-cri-shim cannot ask the runtime which pods have GPUs")
-        if reason := await why_not_now(uid, units, self._runtime, self._records, self._roots.cdi.split(":")):
+        if reason := await gpu_refusal(uid, units, self._runtime, self._records, self._roots.cdi.split(":")):
             raise RefusedError(reason)
 
     def begin(self) -> None:
@@ -155,43 +155,43 @@ class Interceptors:
         except (RecordError, OSError) as reason:
             _log.warning("cannot mark the pod as ended", uid=uid, sandbox=sandbox, reason=str(reason))
 
-    def know_sandboxes(self, listed: Mapping[str, str]) -> None:
-        """Update the pod uids of sandboxes; ``listed`` has those of all sandboxes in the runtime's list, by id.
+    def update_sandboxes(self, uid_of_sandbox: Mapping[str, str]) -> None:
+        """Update the pod uids of sandboxes; ``uid_of_sandbox`` has those of all sandboxes in the runtime's list, by id.
 
         Sandboxes that are not listed are forgotten, unless their pods have a record.
         """
         records = self._records.pods()
-        newer = {sandbox: uid for sandbox, uid in self._sandboxes.items() if uid in records}
-        self._sandboxes = {**listed, **newer}
+        with_record = {sandbox: uid for sandbox, uid in self._sandboxes.items() if uid in records}
+        self._sandboxes = {**uid_of_sandbox, **with_record}
 
-    async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
+    async def collect_records(self, sandbox_uids: frozenset[str], time_s: float | None = None) -> frozenset[str]:
         """Remove the records of deleted pods and return their uids.
 
-        ``listed`` has the pod uids of all sandboxes in the runtime's list; ``now`` is in monotonic seconds.
+        ``sandbox_uids`` has the pod uids of all sandboxes in the runtime's list; ``time_s`` is in monotonic seconds.
         """
-        at = time.monotonic() if now is None else now
-        judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
-        self._missing = dict(judged.missing)
-        return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
+        now_s = time.monotonic() if time_s is None else time_s
+        stale = find_stale_records(self._records.pods(), sandbox_uids, self._uses.keys(), self._missing_since_s, now_s)
+        self._missing_since_s = dict(stale.missing_since_s)
+        return frozenset([uid for uid in stale.uids if await self._remove_record(uid)])
 
-    async def _equip(self, raw: bytes) -> _Equipped:
+    async def _create_result(self, raw: bytes) -> _CreateResult:
         """Return the result for a CreateContainer; raise RefusedError."""
         # A small request is decoded at once, to know the size of its pod's record.
         small = _decode(cri.CreateContainerRequest, raw) if len(raw) <= LARGE_BYTES else None
         size = len(raw) if small is None else self._records.size(small.sandbox_config.metadata.uid)
-        decided = await self._large.run(size, self._decide_container, raw)
-        if decided is None:
-            return _Equipped(raw)
-        request, found, decision = decided
-        if found is not None:
-            self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
+        outcome = await self._large.run(size, self._decide_container, raw)
+        if outcome is None:
+            return _CreateResult(raw)
+        request, record, decision = outcome
+        if record is not None:
+            self._sandboxes[request.pod_sandbox_id] = record.assignment.uid
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             if isinstance(decision, Inject):
                 # In a thread: reading devices blocks while a driver is rebound, and CDI specifications are large.
                 return await asyncio.to_thread(self._inject, raw, request, decision)
-            return _Equipped(raw)
+            return _CreateResult(raw)
 
     def _decide_container(
         self, raw: bytes
@@ -201,14 +201,14 @@ class Interceptors:
         if request is None:
             return None
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
-            found = self._records.pod(request.sandbox_config.metadata.uid)
-            return request, found, decide_container(request, found, self._rules)
+            record = self._records.pod(request.sandbox_config.metadata.uid)
+            return request, record, decide_container(request, record, self._rules)
 
     def _decide_sandbox(self, request: cri.RunPodSandboxRequest) -> tuple[PodRecord | None, Pass | Record | Refuse]:
         """Read the pod's record and decide about a RunPodSandbox; with a refusal the record is not returned."""
-        found = self._records.pod(request.config.metadata.uid)
-        decision = decide_sandbox(request, found, self._rules)
-        return None if isinstance(decision, Refuse) else found, decision
+        record = self._records.pod(request.config.metadata.uid)
+        decision = decide_sandbox(request, record, self._rules)
+        return None if isinstance(decision, Refuse) else record, decision
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""
@@ -233,7 +233,7 @@ class Interceptors:
             async with use.turn:
                 while True:
                     size = max(len(raw), self._records.size(uid))
-                    found, decision = await self._large.run(size, self._decide_sandbox, request)
+                    record, decision = await self._large.run(size, self._decide_sandbox, request)
                     if isinstance(decision, Refuse):
                         raise RefusedError(decision.reason)
                     if not isinstance(decision, Record):
@@ -242,33 +242,33 @@ class Interceptors:
                     if await asyncio.to_thread(self._records.write_pod, decision.record):
                         _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
                         return True
-                if found is not None:
-                    await asyncio.to_thread(self._records.show_pod, found)
-                return found is not None
+                if record is not None:
+                    await asyncio.to_thread(self._records.show_pod, record)
+                return record is not None
 
-    def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> _Equipped:
+    def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> _CreateResult:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}
-        if reason := not_held(decision.assignment, request.pod_sandbox_id, ledger):
+        if reason := ledger_mismatch(decision.assignment, request.pod_sandbox_id, ledger):
             raise RefusedError(reason)
-        entitled = [(vf, entry) for vf in decision.entitled if (entry := ledger[vf.pci]) is not None]
-        given = [(vf, entry, resolve(vf.pci, self._roots)) for vf, entry in entitled]
-        if not given and decision.gpus is None:
-            return _Equipped(raw, request)
-        added = devices([found for _, _, found in given])
-        variables = environment(given) if given else {}
-        addition = Addition(added, variables)
+        vf_entries = [(vf, entry) for vf in decision.vfs if (entry := ledger[vf.pci]) is not None]
+        container_vfs = [(vf, entry, resolve(vf.pci, self._roots)) for vf, entry in vf_entries]
+        if not container_vfs and decision.gpus is None:
+            return _CreateResult(raw, request)
+        cri_devices = devices([nodes for _, _, nodes in container_vfs])
+        variables = environment(container_vfs) if container_vfs else {}
+        addition = Addition(cri_devices, variables)
         if decision.gpus is not None:
             names = self._gpus.names(decision.gpus, decision.units)
-            more = gpu_environment(decision.gpus, decision.units) if names else {}
-            addition = Addition(added, variables | more, HIDDEN, names)
-        injected = _injected(request, [entry for _, entry, _ in given], addition)
-        return _Equipped(add_to_container(raw, request, addition), request, decision.units, injected)
+            gpu_variables = gpu_environment(decision.gpus, decision.units) if names else {}
+            addition = Addition(cri_devices, variables | gpu_variables, NVIDIA_VOID, names)
+        log_fields = _log_fields(request, [entry for _, entry, _ in container_vfs], addition)
+        return _CreateResult(add_to_container(raw, request, addition), request, decision.units, log_fields)
 
     @contextmanager
     def _in_use(self, uid: str) -> Iterator[_RecordUse]:
         use = self._uses.setdefault(uid, _RecordUse())
         use.calls += 1
-        self._missing.pop(uid, None)
+        self._missing_since_s.pop(uid, None)
         try:
             yield use
         finally:
@@ -295,8 +295,8 @@ def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterato
         raise RefusedError(f"mooring: pod {pod}: {reason}") from reason
 
 
-def _injected(
-    request: cri.CreateContainerRequest, given: list[LedgerEntry], addition: Addition
+def _log_fields(
+    request: cri.CreateContainerRequest, entries: list[LedgerEntry], addition: Addition
 ) -> Mapping[str, object]:
     """Return the log fields for a container that gets devices."""
     return {
@@ -304,7 +304,7 @@ def _injected(
         "uid": request.sandbox_config.metadata.uid,
         "container": request.config.metadata.name,
         "sandbox": request.pod_sandbox_id,
-        "vfs": [entry.pci for entry in given],
+        "vfs": [entry.pci for entry in entries],
         "devices": [device.host_path for device in addition.devices],
         **({"cdi": list(addition.cdi)} if addition.cdi else {}),
     }

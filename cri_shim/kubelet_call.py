@@ -12,7 +12,7 @@ from mooring.files import write_shared
 from mooring.records.kubelet_call import NAME, STATUS, LastCall, dump_kubelet_call
 
 _PAUSE_S = 4.0
-_ROOT_ONLY = 0o600
+_OWNER_MODE = 0o600
 _log = structlog.get_logger()
 
 
@@ -23,7 +23,7 @@ class KubeletCall:
         self._path = run / NAME
         self._written_s = float("-inf")
 
-    def observing(self, observe: Observe) -> Observe:
+    def call_recorder(self, observe: Observe) -> Observe:
         """Create the record if it is missing; return a function that records each ended call and calls ``observe``."""
         if not self._path.exists():
             self._write(LastCall(time.monotonic(), waiting=True))
@@ -40,6 +40,6 @@ class KubeletCall:
 
     def _write(self, call: LastCall) -> None:
         try:
-            write_shared(self._path, dump_kubelet_call(call), _ROOT_ONLY)
-        except OSError as refused:
-            _log.warning("cannot record the kubelet's last call", reason=str(refused))
+            write_shared(self._path, dump_kubelet_call(call), _OWNER_MODE)
+        except OSError as error:
+            _log.warning("cannot record the kubelet's last call", reason=str(error))

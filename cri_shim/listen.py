@@ -17,7 +17,7 @@ from typing import BinaryIO
 import grpc
 
 SCHEME = "unix://"
-_ROOT_ONLY = 0o600
+_OWNER_MODE = 0o600
 
 
 class ListenError(RuntimeError):
@@ -35,14 +35,14 @@ def socket_path(address: str) -> Path:
 def lock(path: Path) -> BinaryIO:
     """Lock ``<path>.lock`` until the returned file is closed; raise ListenError if another process holds it."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _ROOT_ONLY)
-    held = os.fdopen(descriptor, "rb")
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_MODE)
+    lock_file = os.fdopen(descriptor, "rb")
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        held.close()
+        lock_file.close()
         raise ListenError(f"socket {str(path)!r} is served by another process, which holds its lock") from None
-    return held
+    return lock_file
 
 
 class OwnSocket:
@@ -56,11 +56,11 @@ class OwnSocket:
     def bind(self, server: grpc.aio.Server) -> None:
         """Let ``server`` listen at the socket's own name, with mode 0600 from the start; raise ListenError."""
         self.name.unlink(missing_ok=True)
-        with root_only():
+        with restrict_to_root():
             try:
                 server.add_insecure_port(f"{SCHEME}{self.name}")
-            except RuntimeError as unbound:
-                raise ListenError(f"socket {str(self.name)!r} cannot be bound: {unbound}") from unbound
+            except RuntimeError as error:
+                raise ListenError(f"socket {str(self.name)!r} cannot be bound: {error}") from error
         self._identity = _identity(self.name)
 
     @property
@@ -80,9 +80,9 @@ class OwnSocket:
         temporary.replace(self.path)
         # A rename to the same file does nothing and keeps the temporary name (rename(2)).
         temporary.unlink(missing_ok=True)
-        for left in self.path.parent.glob(f"{self.path.name}.*"):
-            if left.suffix[1:].isdigit() and left != self.name:
-                left.unlink(missing_ok=True)
+        for leftover in self.path.parent.glob(f"{self.path.name}.*"):
+            if leftover.suffix[1:].isdigit() and leftover != self.name:
+                leftover.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the socket's two names; files of other processes at the path stay."""
@@ -92,9 +92,9 @@ class OwnSocket:
 
 
 @contextmanager
-def root_only() -> Iterator[None]:
+def restrict_to_root() -> Iterator[None]:
     """Create files for their owner only while the block runs."""
-    mask = os.umask(0o777 & ~_ROOT_ONLY)
+    mask = os.umask(0o777 & ~_OWNER_MODE)
     try:
         yield
     finally:
@@ -103,6 +103,6 @@ def root_only() -> Iterator[None]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     with suppress(FileNotFoundError):
-        found = path.stat()
-        return found.st_dev, found.st_ino
+        status = path.stat()
+        return status.st_dev, status.st_ino
     return None

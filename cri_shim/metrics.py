@@ -17,7 +17,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._end_serving: Callable[[], None] = lambda: None
+        self._stop_server: Callable[[], None] = lambda: None
         self._calls = Counter(
             "mooring_cri_calls", "Finished CRI calls, by gRPC status code.", ("method", "code"), registry=self.registry
         )
@@ -34,12 +34,12 @@ class Metrics:
             "Running containers that lack devices of their pod's VFs or GPUs.",
             registry=self.registry,
         )
-        self._unchecked = Gauge(
+        self._unchecked_containers = Gauge(
             "mooring_cri_unchecked_containers",
             "Running containers of pods with VFs or GPUs, and pod records, that the device check could not read.",
             registry=self.registry,
         )
-        self._stopped = Counter(
+        self._stopped_containers = Counter(
             "mooring_cri_containers_stopped",
             "Containers stopped because they lacked devices of their pod's VFs or GPUs.",
             registry=self.registry,
@@ -52,22 +52,22 @@ class Metrics:
         if method in UNARY:
             self._overhead.labels(label).observe(total_s - waited_s)
 
-    def devices_checked(self, without: int, unknown: int) -> None:
+    def set_device_check(self, without: int, unknown: int) -> None:
         """Set the result of a check: how many containers lack devices, and how many could not be checked."""
         self._without_devices.set(without)
-        self._unchecked.set(unknown)
+        self._unchecked_containers.set(unknown)
 
-    def container_stopped(self) -> None:
+    def count_stop(self) -> None:
         """Count a container that was stopped because it lacks devices."""
-        self._stopped.inc()
+        self._stopped_containers.inc()
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError.
 
         During a handover both shims serve there.
         """
-        self._end_serving = serve_metrics(address, lambda: generate_latest(self.registry), shared=True)
+        self._stop_server = serve_metrics(address, lambda: generate_latest(self.registry), shared=True)
 
-    def end_serving(self) -> None:
+    def stop_server(self) -> None:
         """Leave the address to the shim that has taken over."""
-        self._end_serving()
+        self._stop_server()

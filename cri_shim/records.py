@@ -59,7 +59,7 @@ class Records:
         if path.parent.is_dir() and not is_text_of(path, text):
             write_shared(path, text)
 
-    def marked(self, uid: str) -> AbstractContextManager[None]:
+    def mark_call(self, uid: str) -> AbstractContextManager[None]:
         """Mark that a RunPodSandbox call of a pod is in progress while the block runs."""
         return sandbox_marks.marked(self.run, uid)
 
@@ -87,7 +87,7 @@ class Records:
         The note that no container of the pod could change its VFs is written first, because there is no container yet.
         """
         uid = record.assignment.uid
-        with self._locked(uid):
+        with self._record_lock(uid):
             if is_record(self.state / pod_record_name(uid)):
                 return False
             write_file(self.state / unprivileged_name(uid), "")
@@ -95,11 +95,11 @@ class Records:
         self.show_pod(record)
         return True
 
-    def _locked(self, uid: str) -> AbstractContextManager[int]:
+    def _record_lock(self, uid: str) -> AbstractContextManager[int]:
         """Hold the lock for writing and removing a pod's record: during a handover two shims have calls."""
         return hold(self.run, f"pods-{zlib.crc32(uid.encode()) % _LOCKS:02}", _LOCK_S)
 
-    def note_privileged(self, uid: str) -> None:
+    def remove_unprivileged_note(self, uid: str) -> None:
         """Remove a pod's note durably, before a container that can change its VFs is created."""
         if os.path.lexists(note := self.state / unprivileged_name(uid)):
             remove_file(note)
@@ -110,8 +110,8 @@ class Records:
         try:
             if path.parent.is_dir() and not is_record(path):
                 write_shared(path, pod_extract(record))
-        except OSError as refused:
-            _log.warning("cannot write the extract of a pod record", pod=record.pod, reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the extract of a pod record", pod=record.pod, reason=str(error))
 
     def hide_pod(self, uid: str) -> None:
         """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
@@ -124,7 +124,7 @@ class Records:
 
     def remove_pod(self, uid: str) -> bool:
         """Remove a pod's record; return False if a shim is creating a sandbox of that pod."""
-        with self._locked(uid):
+        with self._record_lock(uid):
             if sandbox_marks.is_marked(self.run, uid):
                 return False
             self.hide_pod(uid)

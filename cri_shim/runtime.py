@@ -11,11 +11,11 @@ import grpc
 
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.container_devices import device_numbers, grace_s
-from cri_shim.proxy.proxy import SERVED
+from cri_shim.proxy.proxy import CRI_PREFIX
 
 _LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
 _ANSWER_S = 10.0
-_RUNNING = cri.ListContainersRequest(
+_RUNNING_CONTAINERS = cri.ListContainersRequest(
     filter=cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
 )
 
@@ -26,15 +26,15 @@ class Runtime:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
-    async def sandboxes(self) -> Mapping[str, str]:
+    async def sandbox_uids(self) -> Mapping[str, str]:
         """Return pod uids by sandbox id."""
         raw = await self._ask("ListPodSandbox", b"", _LIST_S)
-        return await asyncio.to_thread(_read_sandboxes, raw)
+        return await asyncio.to_thread(_read_sandbox_uids, raw)
 
-    async def listed_sandboxes(self) -> Sequence[cri.PodSandbox]:
+    async def sandboxes(self) -> Sequence[cri.PodSandbox]:
         """Return all sandboxes, ready or not."""
         raw = await self._ask("ListPodSandbox", b"", _LIST_S)
-        return await asyncio.to_thread(_read_listed, raw)
+        return await asyncio.to_thread(_read_sandboxes, raw)
 
     async def version(self) -> cri.VersionResponse:
         """Return the runtime's name and version."""
@@ -45,9 +45,9 @@ class Runtime:
         raw = await self._ask("Status", cri.StatusRequest(verbose=True).SerializeToString(), _ANSWER_S)
         return cri.StatusResponse.FromString(raw)
 
-    async def running(self) -> Sequence[cri.Container]:
+    async def running_containers(self) -> Sequence[cri.Container]:
         """Return the running containers."""
-        raw = await self._ask("ListContainers", _RUNNING.SerializeToString(), _LIST_S)
+        raw = await self._ask("ListContainers", _RUNNING_CONTAINERS.SerializeToString(), _LIST_S)
         return await asyncio.to_thread(_read_containers, raw)
 
     async def devices_of(self, container: str) -> frozenset[str]:
@@ -62,16 +62,16 @@ class Runtime:
         await self._ask("StopContainer", request.SerializeToString(), request.timeout + _LIST_S)
 
     async def _ask(self, method: str, request: bytes, limit_s: float) -> bytes:
-        call = self._channel.unary_unary(f"{SERVED}RuntimeService/{method}")
+        call = self._channel.unary_unary(f"{CRI_PREFIX}RuntimeService/{method}")
         answer: bytes = await call(request, timeout=limit_s)
         return answer
 
 
-def _read_sandboxes(raw: bytes) -> dict[str, str]:
-    return {sandbox.id: sandbox.metadata.uid for sandbox in _read_listed(raw)}
+def _read_sandbox_uids(raw: bytes) -> dict[str, str]:
+    return {sandbox.id: sandbox.metadata.uid for sandbox in _read_sandboxes(raw)}
 
 
-def _read_listed(raw: bytes) -> list[cri.PodSandbox]:
+def _read_sandboxes(raw: bytes) -> list[cri.PodSandbox]:
     return list(map(cri.PodSandbox.FromString, cri.ListPodSandboxResponse.FromString(raw).items))
 
 

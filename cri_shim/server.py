@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from cri_shim.devices.device_check import DeviceCheck
 from cri_shim.handover.calls import Calls
-from cri_shim.handover.give import give, offered
+from cri_shim.handover.give import give, listen_for_successor
 from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
 from cri_shim.listen import SCHEME, ListenError, OwnSocket, lock, socket_path
@@ -24,7 +24,7 @@ from cri_shim.notify import notify
 from cri_shim.plan.bypass_rule import STEADY_S
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy.exec_sync import EXEC_CHANNEL_OPTIONS, RUNTIME_SERVICE, ExecSync
-from cri_shim.proxy.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS, CRI_PREFIX, SERVER_OPTIONS, Observe, Proxy
 from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()
@@ -62,46 +62,46 @@ async def serve(
     Raise ListenError if another server has the socket or does not hand it over, or OSError, for example if /run is
     full.
     """
-    path, own_part = socket_path(listen), succession or Succession()
-    with _lock_of(path, own_part.predecessor) as held:
+    path, handover = socket_path(listen), succession or Succession()
+    with _lock_of(path, handover.predecessor) as lock_file:
         async with (
             grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel,
             grpc.aio.insecure_channel(runtime, options=EXEC_CHANNEL_OPTIONS) as exec_channel,
         ):
             interceptors.ask(Runtime(channel))
-            note = _noting(check, observe)
+            note = _call_observer(check, observe)
             calls = Calls(_proxy(channel, interceptors, note))
-            server, own = _server(calls, ExecSync(exec_channel, note)), OwnSocket(path)
+            server, own_socket = _server(calls, ExecSync(exec_channel, note)), OwnSocket(path)
             try:
-                own.bind(server)
+                own_socket.bind(server)
                 await server.start()
-                await _take_charge(own, runtime, own_part.predecessor)
+                await _take_charge(own_socket, runtime, handover.predecessor)
                 _begin(interceptors)
-                with offered(path) as listener:
-                    own.place()
+                with listen_for_successor(path) as listener:
+                    own_socket.place()
                     _log.info("serving", listen=listen, runtime=runtime)
-                    intervals = _list_intervals(list_interval_s, taken_over=own_part.predecessor is not None)
+                    intervals = _list_intervals(list_interval_s, taken_over=handover.predecessor is not None)
                     background = (
                         _collect_records(Runtime(channel), interceptors, intervals),
                         check.run(Runtime(channel)),
-                        _keep_path(own),
+                        _keep_path(own_socket),
                         _live(systemd),
                     )
-                    own_part.in_charge()
-                    giving = partial(give, listener, held, systemd)
-                    taken_over = await _work(background, giving, stop, systemd, own_part.let_go)
+                    handover.in_charge()
+                    give_socket = partial(give, listener, lock_file, systemd)
+                    taken_over = await _work(background, give_socket, stop, systemd, handover.let_go)
                 if taken_over:
                     await _first(stop.wait(), _last_call(calls))
             finally:
                 await server.stop(_GRACE_S)
-                own.remove()
+                own_socket.remove()
 
 
 @contextmanager
 def _lock_of(path: Path, predecessor: Predecessor | None) -> Iterator[BinaryIO]:
-    with lock(path) if predecessor is None else predecessor.lock as held:
+    with lock(path) if predecessor is None else predecessor.lock as lock_file:
         try:
-            yield held
+            yield lock_file
         finally:
             if predecessor is not None:
                 predecessor.leave()
@@ -111,11 +111,11 @@ def _server(calls: Calls, exec_sync: ExecSync) -> grpc.aio.Server:
     age = ("grpc.max_connection_age_ms", round(_CONNECTION_AGE_S * 1000))
     server = grpc.aio.server(options=(*SERVER_OPTIONS, age))
     server.add_generic_rpc_handlers((calls,))
-    server.add_registered_method_handlers(RUNTIME_SERVICE, calls.counted(exec_sync.handlers()))
+    server.add_registered_method_handlers(RUNTIME_SERVICE, calls.count_calls(exec_sync.handlers()))
     return server
 
 
-def _noting(check: DeviceCheck, observe: Observe) -> Observe:
+def _call_observer(check: DeviceCheck, observe: Observe) -> Observe:
     def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
         observe(method, code, total_s, waited_s)
         check.note(method)
@@ -132,17 +132,17 @@ def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, note: Observe)
     return Proxy(channel, intercepts, note)
 
 
-async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | None) -> None:
+async def _take_charge(own_socket: OwnSocket, runtime: str, predecessor: Predecessor | None) -> None:
     """Take over from the predecessor once the runtime has answered through this process; raise ListenError.
 
     Without a predecessor, return at once. During a bypass, first wait until this process serves steadily.
     """
     if predecessor is None:
-        if own.is_bypassed:
-            await _serve_steadily(own)
+        if own_socket.is_bypassed:
+            await _serve_steadily(own_socket)
         return
     try:
-        async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}") as channel:
+        async with grpc.aio.insecure_channel(f"{SCHEME}{own_socket.name}") as channel:
             await _call_version(channel)
     except grpc.aio.AioRpcError as failure:
         raise ListenError(f"runtime {runtime!r} does not answer through this process: {failure.details()}") from failure
@@ -150,15 +150,15 @@ async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | 
 
 
 async def _call_version(channel: grpc.aio.Channel) -> None:
-    await channel.unary_unary(f"{SERVED}RuntimeService/Version")(b"", timeout=_ANSWER_S)
+    await channel.unary_unary(f"{CRI_PREFIX}RuntimeService/Version")(b"", timeout=_ANSWER_S)
 
 
-async def _serve_steadily(own: OwnSocket) -> None:
+async def _serve_steadily(own_socket: OwnSocket) -> None:
     """Wait until the runtime has answered through this process' own socket for STEADY_S without a failure."""
     now_s = asyncio.get_running_loop().time
     since_s = now_s()
-    _log.warning("socket is bypassed: testing this shim before it takes the socket back", path=str(own.path))
-    async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}", options=CHANNEL_OPTIONS) as channel:
+    _log.warning("socket is bypassed: testing this shim before it takes the socket back", path=str(own_socket.path))
+    async with grpc.aio.insecure_channel(f"{SCHEME}{own_socket.name}", options=CHANNEL_OPTIONS) as channel:
         while now_s() - since_s < STEADY_S:
             try:
                 await _call_version(channel)
@@ -167,19 +167,19 @@ async def _serve_steadily(own: OwnSocket) -> None:
             await asyncio.sleep(_LOOK_S)
 
 
-async def _keep_path(own: OwnSocket) -> None:
+async def _keep_path(own_socket: OwnSocket) -> None:
     """Restore the socket whenever something else is at its path."""
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
-            if own.is_at_path:
+            if own_socket.is_at_path:
                 continue
-            if own.is_bypassed:
-                await _serve_steadily(own)
-            own.place()
-            _log.warning("socket restored at its path", path=str(own.path))
-        except OSError as refused:
-            _log.warning("cannot restore the socket at its path", path=str(own.path), reason=str(refused))
+            if own_socket.is_bypassed:
+                await _serve_steadily(own_socket)
+            own_socket.place()
+            _log.warning("socket restored at its path", path=str(own_socket.path))
+        except OSError as error:
+            _log.warning("cannot restore the socket at its path", path=str(own_socket.path), reason=str(error))
 
 
 def _begin(interceptors: Interceptors) -> None:
@@ -189,19 +189,19 @@ def _begin(interceptors: Interceptors) -> None:
     """
     try:
         interceptors.begin()
-    except OSError as failed:
-        _log.error("cannot write the version of this process", reason=str(failed))
+    except OSError as error:
+        _log.error("cannot write the version of this process", reason=str(error))
 
 
 async def _work(
     background: Sequence[Awaitable[None]],
-    give_to_another: Callable[[Callable[[int], None]], Awaitable[None]],
+    give_socket: Callable[[Callable[[int], None]], Awaitable[None]],
     stop: asyncio.Event,
     systemd: Systemd,
     let_go: Callable[[], None],
 ) -> bool:
     """Run the work of the socket's owner until ``stop`` is set; return True if another process took over before."""
-    tasks = [asyncio.ensure_future(each) for each in background]
+    tasks = [asyncio.ensure_future(work) for work in background]
 
     def end(successor: int) -> None:
         notify(systemd.socket, f"MAINPID={successor}")
@@ -212,9 +212,9 @@ async def _work(
         _log.info("handed over", to=successor)
 
     notify(systemd.socket, "READY=1")
-    giving = asyncio.ensure_future(give_to_another(end))
-    await _first(giving, stop.wait())
-    if not (taken_over := giving.done()):
+    handover = asyncio.ensure_future(give_socket(end))
+    await _first(handover, stop.wait())
+    if not (taken_over := handover.done()):
         notify(systemd.socket, "STOPPING=1")
     for task in tasks:
         task.cancel()
@@ -224,7 +224,7 @@ async def _work(
 
 async def _first(*awaitables: Awaitable[object]) -> None:
     """Wait until one of the awaitables has ended, and cancel the others."""
-    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
@@ -233,7 +233,7 @@ async def _first(*awaitables: Awaitable[object]) -> None:
 async def _last_call(calls: Calls) -> None:
     """Wait until clients have moved to the other process, and their last call here has ended."""
     await asyncio.sleep(_CONNECTIONS_GONE_S)
-    await calls.none_left()
+    await calls.wait_for_last()
 
 
 def _list_intervals(list_interval_s: float, *, taken_over: bool) -> Iterable[float]:
@@ -248,10 +248,10 @@ async def _collect_records(runtime: Runtime, interceptors: Interceptors, interva
     """List the runtime's sandboxes periodically and remove stale records; a failed list is ignored."""
     for interval_s in intervals:
         try:
-            listed = await runtime.sandboxes()
-            interceptors.know_sandboxes(listed)
+            uid_of_sandbox = await runtime.sandbox_uids()
+            interceptors.update_sandboxes(uid_of_sandbox)
             await asyncio.to_thread(interceptors.show_handlers)
-            await interceptors.collect_records(frozenset(listed.values()))
+            await interceptors.collect_records(frozenset(uid_of_sandbox.values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("cannot list the sandboxes", reason=str(reason))
         await asyncio.sleep(interval_s)

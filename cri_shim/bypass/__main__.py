@@ -16,12 +16,12 @@ _SCHEME = "unix://"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status; it has only flags, which the installer writes."""
     options = _parser().parse_args(arguments)
-    ended = Event()
+    stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: ended.set())
+        signal.signal(number, lambda _number, _frame: stop.set())
     paths = Paths(options.listen, options.runtime, options.run)
     flags = ["--runtime", f"{_SCHEME}{options.runtime}", "--run", str(options.run), *options.check_flags]
-    Watch(paths, flags, never=options.never).run(ended)
+    Watch(paths, flags, never_bypass=options.never).run(stop)
     return 0
 
 

@@ -23,38 +23,38 @@ class DeviceChecks:
     def __init__(self, flags: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._command = [sys.executable, "-m", "cri_shim.devices", *flags]
         self._clock = clock
-        self._running: subprocess.Popen[bytes] | None = None
-        self._configured = True
+        self._process: subprocess.Popen[bytes] | None = None
+        self._uses_config = True
         self._began_s = float("-inf")
         self.failure = ""
 
     def advance(self) -> None:
         """Start a check if it is due, take the result of a finished one, or kill one that takes too long."""
         now_s = self._clock()
-        if self._running is None:
+        if self._process is None:
             if now_s - self._began_s >= INTERVAL_S:
-                self._begin(configured=True)
+                self._begin(use_config=True)
                 self._began_s = now_s
             return
-        status = self._running.poll()
+        status = self._process.poll()
         if status is None and now_s - self._began_s > _LONGEST_S:
-            self._running.kill()
-            status = self._running.wait()
-        if status == _USAGE and self._configured:
+            self._process.kill()
+            status = self._process.wait()
+        if status == _USAGE and self._uses_config:
             # The configuration file may be the fault that broke the shim, so try again with an installation's defaults.
-            self._begin(configured=False)
+            self._begin(use_config=False)
         elif status is not None:
-            self._running = None
+            self._process = None
             self.failure = f"exit status {status}" if status else ""
 
     def stop(self) -> None:
         """Kill a running check; the next bypass starts with a new one."""
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
-        self._running, self._began_s, self.failure = None, float("-inf"), ""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process, self._began_s, self.failure = None, float("-inf"), ""
 
-    def _begin(self, *, configured: bool) -> None:
-        self._configured = configured
-        command = [*self._command, *(() if configured else ("--config", str(_DEFAULTS)))]
-        self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    def _begin(self, *, use_config: bool) -> None:
+        self._uses_config = use_config
+        command = [*self._command, *(() if use_config else ("--config", str(_DEFAULTS)))]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)

@@ -35,24 +35,28 @@ def close_connections(runtime: Path, proc: Path = Path("/proc")) -> frozenset[Co
     Raise OSError for a process whose sockets cannot be read, after closing those of the others: any process may have
     the kubelet's name.
     """
-    there: set[Connection] = set()
-    refusals: list[OSError] = []
+    connections: set[Connection] = set()
+    errors: list[OSError] = []
     for pid in _kubelets(proc):
         try:
-            there.update(_closed(pid, runtime, proc))
+            connections.update(_close_matching(pid, runtime, proc))
         except (ProcessLookupError, FileNotFoundError):
             continue
-        except OSError as refused:
-            refusals.append(refused)
-    if refusals:
-        raise refusals[0]
-    return frozenset(there)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return frozenset(connections)
 
 
 def open_among(connections: frozenset[Connection], proc: Path = Path("/proc")) -> frozenset[Connection]:
     """Return the connections that are still open."""
-    found = {Connection(pid, inode) for pid in {each.pid for each in connections} for _, inode in _sockets(pid, proc)}
-    return connections & found
+    open_connections = {
+        Connection(pid, inode)
+        for pid in {connection.pid for connection in connections}
+        for _, inode in _sockets(pid, proc)
+    }
+    return connections & open_connections
 
 
 def _kubelets(proc: Path) -> Iterator[int]:
@@ -75,11 +79,11 @@ def _sockets(pid: int, proc: Path) -> Iterator[tuple[int, str]]:
                     yield int(link.name), target
 
 
-def _closed(pid: int, runtime: Path, proc: Path) -> Iterator[Connection]:
+def _close_matching(pid: int, runtime: Path, proc: Path) -> Iterator[Connection]:
     process = os.pidfd_open(pid)
     try:
         for number, inode in _sockets(pid, proc):
-            with suppress(ProcessLookupError), _copied(process, number) as connection:
+            with suppress(ProcessLookupError), _copy_socket(process, number) as connection:
                 if _peer(connection) == runtime.resolve():
                     connection.shutdown(socket.SHUT_RDWR)
                     yield Connection(pid, inode)
@@ -87,14 +91,14 @@ def _closed(pid: int, runtime: Path, proc: Path) -> Iterator[Connection]:
         os.close(process)
 
 
-def _copied(process: int, number: int) -> socket.socket:
+def _copy_socket(process: int, number: int) -> socket.socket:
     """Return a copy of the socket that another process has as descriptor ``number``; raise OSError."""
     descriptor: int = _libc.syscall(_PIDFD_GETFD, process, number, 0)
     if descriptor < 0:
-        refused = ctypes.get_errno()
-        if refused == errno.EBADF:
-            raise ProcessLookupError(refused, "closed in the meantime")
-        raise OSError(refused, f"pidfd_getfd: {os.strerror(refused)}")
+        code = ctypes.get_errno()
+        if code == errno.EBADF:
+            raise ProcessLookupError(code, "closed in the meantime")
+        raise OSError(code, f"pidfd_getfd: {os.strerror(code)}")
     return socket.socket(fileno=descriptor)
 
 

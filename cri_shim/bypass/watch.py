@@ -31,7 +31,7 @@ _ANSWER_S = 4.0
 # Seconds between attempts to close the connections that bypass the shim.
 _CLOSE_S = 60.0
 _PROGRAM = "mooring-shim-bypass"
-_FAILED = f"mooring-cri-shim has not served for {UNSERVED_S:.0f} s: journalctl -u mooring-cri-shim"
+_FAILURE = f"mooring-cri-shim has not served for {UNSERVED_S:.0f} s: journalctl -u mooring-cri-shim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +44,48 @@ class Paths:
 
 
 class Watch:
-    """Watches one socket. ``never``: no bypass is allowed, and an existing link is removed."""
+    """Watches one socket. ``never_bypass``: no bypass is allowed, and an existing link is removed."""
 
     def __init__(
-        self, paths: Paths, check_flags: Sequence[str], *, never: bool, clock: Callable[[], float] = time.monotonic
+        self,
+        paths: Paths,
+        check_flags: Sequence[str],
+        *,
+        never_bypass: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._paths = paths
         self._link = SocketLink(paths.listen, paths.runtime)
         self._checks = DeviceChecks(check_flags, clock)
-        self._never = never
+        self._never_bypass = never_bypass
         self._clock = clock
         self._rule = BypassRule(clock())
-        self._past: frozenset[Connection] | None = None
+        self._bypass_connections: frozenset[Connection] | None = None
         self._closed_s = float("-inf")
-        self._said = ""
+        self._last_error = ""
 
-    def run(self, ended: Event) -> None:
-        """Watch until ``ended`` is set; the link stays as it is."""
-        _log("info", "watching the shim", path=str(self._paths.listen), never=self._never)
-        while not ended.is_set():
+    def run(self, stop: Event) -> None:
+        """Watch until ``stop`` is set; the link stays as it is."""
+        _log("info", "watching the shim", path=str(self._paths.listen), never=self._never_bypass)
+        while not stop.is_set():
             began_s = self._clock()
             try:
                 self.advance()
-            except OSError as failed:
-                self._log_once("cannot watch the socket", str(failed))
-            ended.wait(max(_PERIOD_S - (self._clock() - began_s), 0.0))
+            except OSError as error:
+                self._log_new_error("cannot watch the socket", str(error))
+            stop.wait(max(_PERIOD_S - (self._clock() - began_s), 0.0))
         self._checks.stop()
 
     def advance(self) -> None:
         """Check once, and begin or end a bypass if that is due; raise OSError."""
-        if self._link.is_placed and self._never:
+        if self._link.is_placed and self._never_bypass:
             self._link.remove()
             _log("warning", "bypass link removed: no pod starts without the shim", path=str(self._paths.listen))
         if self._link.is_placed:
             self._rule.restart(self._clock())
-            self._past = None
+            self._bypass_connections = None
             self._checks.advance()
-            self._record(_FAILED + self._unchecked())
+            self._record(_FAILURE + self._check_failure())
             return
         self._checks.stop()
         shim = call_version(self._paths.listen, _ANSWER_S)
@@ -90,44 +95,46 @@ class Watch:
             runtime_answers=runtime.outcome == "answers",
             now_s=self._clock(),
         )
-        if due and not self._never:
+        if due and not self._never_bypass:
             self._begin(shim)
-        elif (shim.outcome == "answers" or self._never) and self._recorded() is not None:
-            self._take_kubelet_back()
+        elif (shim.outcome == "answers" or self._never_bypass) and self._read_record() is not None:
+            self._reconnect_kubelet()
 
     def _begin(self, shim: Probe) -> None:
         """Put the link in place, and kill an unresponsive shim, so that the kubelet reconnects."""
         self._link.place()
-        _log("error", "shim bypassed", path=str(self._paths.listen), runtime=str(self._paths.runtime), reason=_FAILED)
+        _log("error", "shim bypassed", path=str(self._paths.listen), runtime=str(self._paths.runtime), reason=_FAILURE)
         if shim.outcome == "hangs" and shim.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(shim.pid, signal.SIGKILL)
             _log("error", "unresponsive shim killed", pid=shim.pid)
-        self._record(_FAILED)
+        self._record(_FAILURE)
 
-    def _take_kubelet_back(self) -> None:
+    def _reconnect_kubelet(self) -> None:
         """Close the connections that the kubelet made through the link, and remove the record when all are closed."""
-        if self._past is None or (open_among(self._past) and self._clock() - self._closed_s >= _CLOSE_S):
+        if self._bypass_connections is None or (
+            open_among(self._bypass_connections) and self._clock() - self._closed_s >= _CLOSE_S
+        ):
             self._closed_s = self._clock()
             try:
-                self._past = close_connections(self._paths.runtime)
-            except OSError as refused:
+                self._bypass_connections = close_connections(self._paths.runtime)
+            except OSError as error:
                 self._record(
-                    f"cannot close the kubelet's connections that bypass mooring-cri-shim ({refused}): "
+                    f"cannot close the kubelet's connections that bypass mooring-cri-shim ({error}): "
                     "systemctl restart kubelet"
                 )
-                self._log_once("cannot close the connections that bypass the shim", str(refused))
+                self._log_new_error("cannot close the connections that bypass the shim", str(error))
                 return
-        if not open_among(self._past):
+        if not open_among(self._bypass_connections):
             (self._paths.run / NAME).unlink(missing_ok=True)
-            _log("info", "bypass ended", path=str(self._paths.listen), closed=len(self._past))
-            self._past, self._said = None, ""
+            _log("info", "bypass ended", path=str(self._paths.listen), closed=len(self._bypass_connections))
+            self._bypass_connections, self._last_error = None, ""
 
-    def _unchecked(self) -> str:
+    def _check_failure(self) -> str:
         failure = self._checks.failure
         return f"; the check for missing devices of restarted containers fails: {failure}" if failure else ""
 
-    def _recorded(self) -> ShimBypass | None:
+    def _read_record(self) -> ShimBypass | None:
         """Return the record; an unreadable record counts as a new one, and a foreign file as none."""
         try:
             text = read_record(self._paths.run / NAME)
@@ -138,18 +145,18 @@ class Watch:
             return ShimBypass(_now(), "")
 
     def _record(self, why: str) -> None:
-        now = self._recorded()
-        wanted = ShimBypass(_now() if now is None else now.since, why)
-        if now == wanted:
+        previous = self._read_record()
+        record = ShimBypass(_now() if previous is None else previous.since, why)
+        if previous == record:
             return
         try:
-            write_shared(self._paths.run / NAME, dump_shim_bypass(wanted))
-        except OSError as refused:
-            self._log_once("cannot write the record of the bypass", str(refused))
+            write_shared(self._paths.run / NAME, dump_shim_bypass(record))
+        except OSError as error:
+            self._log_new_error("cannot write the record of the bypass", str(error))
 
-    def _log_once(self, event: str, reason: str) -> None:
-        if self._said != event + reason:
-            self._said = event + reason
+    def _log_new_error(self, event: str, reason: str) -> None:
+        if self._last_error != event + reason:
+            self._last_error = event + reason
             _log("error", event, reason=reason)
 
 

@@ -45,17 +45,17 @@ class Options:
 class _NoMetrics:
     """Metrics that are not served, because this process ends at once."""
 
-    def devices_checked(self, without: int, unknown: int) -> None: ...
+    def set_device_check(self, without: int, unknown: int) -> None: ...
 
-    def container_stopped(self) -> None: ...
+    def count_stop(self) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the check; return 0 if its result is written for the advertiser, 1 on a failure, 2 for wrong usage."""
     try:
         _, options = load(Options, _SHIM, sys.argv[1:] if arguments is None else arguments, os.environ)
-    except ConfigError as wrong:
-        print(f"{_SHIM}: {wrong}", file=sys.stderr)
+    except ConfigError as error:
+        print(f"{_SHIM}: {error}", file=sys.stderr)
         return 2
     log.set_up(_SHIM)
     try:
@@ -70,7 +70,7 @@ async def _look(options: Options) -> None:
     roots = Roots(options.sysfs, options.dev, proc=options.proc, cdi=options.cdi)
     check = DeviceCheck(Records(options.state, options.run), roots, options.run, _NoMetrics(), stops=False)
     async with grpc.aio.insecure_channel(options.runtime, options=CHANNEL_OPTIONS) as channel:
-        await check.once(Runtime(channel))
+        await check.check_containers(Runtime(channel))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from cri_shim.devices.device_nodes import DeviceError, Roots, node_number, uverbs_number
 from cri_shim.devices.gpus import GpuFolders
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.plan.container_devices import UnreadableSpecError, lacking
+from cri_shim.plan.container_devices import UnreadableSpecError, missing_devices
 from cri_shim.plan.gpus import GpuError
 from cri_shim.plan.inject import entitled_vfs
 from cri_shim.records import Records
@@ -39,7 +39,7 @@ from mooring.records.without_devices import NAME, WithoutDevices, dump_without_d
 
 INTERVAL_S = 600.0
 _GONE_S = 30.0
-_AT_ONCE = 8
+_PARALLEL_STOPS = 8
 _log = structlog.get_logger()
 
 
@@ -52,7 +52,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entitled:
+class _Entitlement:
     """The PCI addresses of the VFs and GPUs whose devices a container of a pod must have."""
 
     pod: str
@@ -64,9 +64,9 @@ class _Entitled:
 class DeviceMetrics(Protocol):
     """Where the results are counted."""
 
-    def devices_checked(self, without: int, unknown: int) -> None: ...
+    def set_device_check(self, without: int, unknown: int) -> None: ...
 
-    def container_stopped(self) -> None: ...
+    def count_stop(self) -> None: ...
 
 
 class KubeletCalls:
@@ -84,9 +84,9 @@ class KubeletCalls:
         """Record a finished call; return whether it is the kubelet's first Status call after a pause."""
         if method != STATUS:
             return False
-        returned = not self.are_recent
+        is_first = not self.are_recent
         self._last = self._clock()
-        return returned
+        return is_first
 
 
 class DeviceCheck:
@@ -99,15 +99,15 @@ class DeviceCheck:
         self._metrics = metrics
         self._stops = stops
         self._kubelet = KubeletCalls()
-        self._asked = asyncio.Event()
+        self._request = asyncio.Event()
         self._gpus = GpuFolders(roots.sysfs, roots.proc, cdi_folders(roots.cdi))
-        self._given: dict[str, frozenset[str]] = {}
-        self._told: frozenset[str] = frozenset()
-        self._untold: set[str] = set()
+        self._device_numbers: dict[str, frozenset[str]] = {}
+        self._reported_ids: frozenset[str] = frozenset()
+        self._unreadable_ids: set[str] = set()
 
     def ask(self) -> None:
         """Make `run` check now."""
-        self._asked.set()
+        self._request.set()
 
     def note(self, method: str) -> None:
         """Record a forwarded call that has ended; the kubelet's first call after a pause starts a check."""
@@ -117,15 +117,15 @@ class DeviceCheck:
     async def run(self, runtime: Runtime, interval_s: float = INTERVAL_S) -> None:
         """Check now, whenever asked, and every ``interval_s`` seconds; never return."""
         while True:
-            self._asked.clear()
+            self._request.clear()
             try:
-                await self.once(runtime)
+                await self.check_containers(runtime)
             except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
                 _log.warning("cannot check the devices of containers", reason=str(reason))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), interval_s)
+                await asyncio.wait_for(self._request.wait(), interval_s)
 
-    async def once(self, runtime: Runtime) -> None:
+    async def check_containers(self, runtime: Runtime) -> None:
         """Check once and report the result; raise AioRpcError, DecodeError or OSError."""
         await self._act(runtime, await self.look(runtime))
 
@@ -133,41 +133,50 @@ class DeviceCheck:
         """Check every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""
         uids = await asyncio.to_thread(self._records.pods)
         containers = await self._containers(runtime) if uids else ()
-        entitled, unknown = await asyncio.to_thread(self._entitled, uids, containers)
-        running = [(container, found) for container, found in entitled if found.vfs or found.gpus]
-        ids = {container.id for container, _ in running}
-        self._given = {container: given for container, given in self._given.items() if container in ids}
-        self._untold &= ids
+        entitlements, unknown = await asyncio.to_thread(self._entitlements, uids, containers)
+        candidates = [
+            (container, entitlement) for container, entitlement in entitlements if entitlement.vfs or entitlement.gpus
+        ]
+        ids = {container.id for container, _ in candidates}
+        self._device_numbers = {
+            container: numbers for container, numbers in self._device_numbers.items() if container in ids
+        }
+        self._unreadable_ids &= ids
         without: dict[str, tuple[cri.Container, WithoutDevices]] = {}
-        for container, due in running:
+        for container, entitlement in candidates:
             try:
-                lacks = await self._lacking(runtime, container, due)
+                absent = await self._missing_devices(runtime, container, entitlement)
             except (UnreadableSpecError, DeviceError, GpuError, DecodeError, grpc.aio.AioRpcError) as reason:
-                self._take_unknown(container, due.pod, reason)
+                self._take_unknown(container, entitlement.pod, reason)
                 unknown += 1
                 continue
-            if lacks:
-                vfs, gpus = (tuple(pci for pci in of if pci in lacks) for of in (due.vfs, due.gpus))
+            if absent:
+                vfs, gpus = (
+                    tuple(pci for pci in pcis if pci in absent) for pcis in (entitlement.vfs, entitlement.gpus)
+                )
                 name = container.metadata.name
-                without[container.id] = container, WithoutDevices(due.pod, due.uid, name, container.id, vfs, gpus=gpus)
+                without[container.id] = (
+                    container,
+                    WithoutDevices(entitlement.pod, entitlement.uid, name, container.id, vfs, gpus=gpus),
+                )
         return Findings(without, unknown)
 
     async def _containers(self, runtime: Runtime) -> Sequence[tuple[str, cri.Container]]:
         """Return the running containers, each after its pod's uid."""
-        uids = await runtime.sandboxes()
-        return [(uids.get(each.pod_sandbox_id, ""), each) for each in await runtime.running()]
+        uids = await runtime.sandbox_uids()
+        return [(uids.get(container.pod_sandbox_id, ""), container) for container in await runtime.running_containers()]
 
     def _take_unknown(self, container: cri.Container, pod: str, reason: Exception) -> None:
         """Log once why a container cannot be checked; raise the reason if the runtime is unavailable."""
         if isinstance(reason, grpc.aio.AioRpcError) and reason.code() == grpc.StatusCode.UNAVAILABLE:
             raise reason
-        if container.id not in self._untold:
-            self._untold.add(container.id)
+        if container.id not in self._unreadable_ids:
+            self._unreadable_ids.add(container.id)
             _log.warning("cannot check the devices of a container", pod=pod, id=container.id, reason=str(reason))
 
-    def _entitled(
+    def _entitlements(
         self, uids: Iterable[str], containers: Sequence[tuple[str, cri.Container]]
-    ) -> tuple[list[tuple[cri.Container, _Entitled]], int]:
+    ) -> tuple[list[tuple[cri.Container, _Entitlement]], int]:
         """Return what each running container of a recorded pod must have, and the number of unreadable records.
 
         The shim refuses every container of a pod with an unreadable record. A tenant's record may have 256 KiB, so
@@ -176,7 +185,7 @@ class DeviceCheck:
         of_pod: dict[str, list[cri.Container]] = {}
         for uid, container in containers:
             of_pod.setdefault(uid, []).append(container)
-        found: list[tuple[cri.Container, _Entitled]] = []
+        entitlements: list[tuple[cri.Container, _Entitlement]] = []
         unreadable = 0
         for uid in uids:
             began_s = time.monotonic()
@@ -187,47 +196,51 @@ class DeviceCheck:
                 unreadable += 1
                 continue
             if record is not None:
-                found += [(each, _entitled(record, gpus, each)) for each in of_pod.get(uid, ())]
+                entitlements += [
+                    (container, _entitlement(record, gpus, container)) for container in of_pod.get(uid, ())
+                ]
             time.sleep(time.monotonic() - began_s)
-        return found, unreadable
+        return entitlements, unreadable
 
-    async def _lacking(self, runtime: Runtime, container: cri.Container, due: _Entitled) -> tuple[str, ...]:
-        numbers = await asyncio.to_thread(self._numbers, due)
-        if container.id not in self._given:
+    async def _missing_devices(
+        self, runtime: Runtime, container: cri.Container, entitlement: _Entitlement
+    ) -> tuple[str, ...]:
+        numbers = await asyncio.to_thread(self._numbers, entitlement)
+        if container.id not in self._device_numbers:
             try:
                 # The devices of a container never change.
-                self._given[container.id] = await runtime.devices_of(container.id)
+                self._device_numbers[container.id] = await runtime.devices_of(container.id)
             except grpc.aio.AioRpcError as failure:
                 if failure.code() == grpc.StatusCode.NOT_FOUND:
                     return ()
                 raise
-        return lacking(numbers, self._given[container.id])
+        return missing_devices(numbers, self._device_numbers[container.id])
 
-    def _numbers(self, due: _Entitled) -> Mapping[str, str]:
+    def _numbers(self, entitlement: _Entitlement) -> Mapping[str, str]:
         """Return the device number of each VF (its uverbs device) and GPU (its compute device), by PCI address."""
-        of_vfs = {pci: uverbs_number(pci, self._roots) for pci in due.vfs}
-        return of_vfs | {pci: node_number(self._roots.dev / self._gpus.node(pci)) for pci in due.gpus}
+        of_vfs = {pci: uverbs_number(pci, self._roots) for pci in entitlement.vfs}
+        return of_vfs | {pci: node_number(self._roots.dev / self._gpus.node(pci)) for pci in entitlement.gpus}
 
-    async def _act(self, runtime: Runtime, found: Findings) -> None:
+    async def _act(self, runtime: Runtime, findings: Findings) -> None:
         """Report the containers without devices, and stop them if configured and the kubelet calls the shim."""
         stops = self._stops and self._kubelet.are_recent
-        each = [(container, replace(without, stopped=stops)) for container, without in found.without.values()]
-        self._metrics.devices_checked(len(each), found.unknown)
-        for _, without in each:
-            if without.id not in self._told:
+        reports = [(container, replace(without, stopped=stops)) for container, without in findings.without.values()]
+        self._metrics.set_device_check(len(reports), findings.unknown)
+        for _, without in reports:
+            if without.id not in self._reported_ids:
                 _log.warning("container lacks devices of its VFs or GPUs", **_fields(without))
-        self._told = frozenset(found.without)
-        await asyncio.to_thread(self._write, dump_without_devices([without for _, without in each]))
+        self._reported_ids = frozenset(findings.without)
+        await asyncio.to_thread(self._write, dump_without_devices([without for _, without in reports]))
         if stops:
-            turns = asyncio.Semaphore(_AT_ONCE)
-            await asyncio.gather(*(self._stop(runtime, container, without, turns) for container, without in each))
+            turns = asyncio.Semaphore(_PARALLEL_STOPS)
+            await asyncio.gather(*(self._stop(runtime, container, without, turns) for container, without in reports))
 
     def _write(self, text: str) -> None:
         try:
             if not is_text_of(self._report, text):
                 write_shared(self._report, text)
-        except OSError as refused:
-            _log.warning("cannot write the report of containers without devices", reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the report of containers without devices", reason=str(error))
 
     async def _stop(
         self, runtime: Runtime, container: cri.Container, without: WithoutDevices, turns: asyncio.Semaphore
@@ -235,17 +248,17 @@ class DeviceCheck:
         async with turns:
             try:
                 await runtime.stop(container)
-            except grpc.aio.AioRpcError as refused:
-                _log.warning("cannot stop the container", reason=str(refused.details()), **_fields(without))
+            except grpc.aio.AioRpcError as error:
+                _log.warning("cannot stop the container", reason=str(error.details()), **_fields(without))
                 return
-        self._metrics.container_stopped()
+        self._metrics.count_stop()
         _log.warning("container without devices of its VFs or GPUs stopped", **_fields(without))
 
 
-def _entitled(record: PodRecord, gpus: GpuAssignment | None, container: cri.Container) -> _Entitled:
+def _entitlement(record: PodRecord, gpus: GpuAssignment | None, container: cri.Container) -> _Entitlement:
     name, assignment = container.metadata.name, record.assignment
     vfs = tuple(vf.pci for vf in entitled_vfs(assignment, name))
-    return _Entitled(record.pod, assignment.uid, vfs, gpus.containers.get(name, ()) if gpus is not None else ())
+    return _Entitlement(record.pod, assignment.uid, vfs, gpus.containers.get(name, ()) if gpus is not None else ())
 
 
 def _fields(without: WithoutDevices) -> Mapping[str, object]:

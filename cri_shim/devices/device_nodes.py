@@ -45,39 +45,43 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
     """
     function = roots.sysfs / "bus/pci/devices" / pci
     try:
-        uverbs = _only(pci, function / "infiniband_verbs")
+        uverbs = _uverbs_folder(pci, function / "infiniband_verbs")
         rdma = (uverbs / "ibdev").read_text(encoding="utf-8", errors="replace").strip()
         sources = [uverbs, *(_management(function, rdma) if roots.management else ())]
         nodes = [_node(source, roots.dev / "infiniband" / source.name) for source in sources]
-    except OSError as unreadable:
-        raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
+    except OSError as error:
+        raise DeviceError(f"VF {pci}: {error.filename}: {error.strerror}") from None
     return VfDevices(rdma if is_rdma(rdma) else None, uverbs.name, (*nodes, _connection_manager(roots.dev)))
 
 
 def uverbs_number(pci: str, roots: Roots) -> str:
     """Return the number of the VF's uverbs device as ``major:minor``, such as ``231:195``; raise DeviceError."""
     try:
-        return (_only(pci, roots.sysfs / "bus/pci/devices" / pci / "infiniband_verbs") / "dev").read_text().strip()
-    except OSError as unreadable:
-        raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
+        return (
+            (_uverbs_folder(pci, roots.sysfs / "bus/pci/devices" / pci / "infiniband_verbs") / "dev")
+            .read_text()
+            .strip()
+        )
+    except OSError as error:
+        raise DeviceError(f"VF {pci}: {error.filename}: {error.strerror}") from None
 
 
 def node_number(path: Path) -> str:
     """Return the number of a device node as ``major:minor``; raise DeviceError."""
     try:
-        found = path.stat()
-    except OSError as unreadable:
-        raise DeviceError(f"{unreadable.filename}: {unreadable.strerror}") from None
-    if not stat.S_ISCHR(found.st_mode):
+        status = path.stat()
+    except OSError as error:
+        raise DeviceError(f"{error.filename}: {error.strerror}") from None
+    if not stat.S_ISCHR(status.st_mode):
         raise DeviceError(f"{str(path)!r} is not a character device")
-    return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
 
 
-def _only(pci: str, folder: Path) -> Path:
-    found = own_verbs(folder.parent)
-    if len(found) != 1:
-        raise DeviceError(f"VF {pci}: {len(found)} devices in {str(folder)!r}, expected 1")
-    return folder / found[0]
+def _uverbs_folder(pci: str, folder: Path) -> Path:
+    names = own_verbs(folder.parent)
+    if len(names) != 1:
+        raise DeviceError(f"VF {pci}: {len(names)} devices in {str(folder)!r}, expected 1")
+    return folder / names[0]
 
 
 def _management(function: Path, rdma: str) -> list[Path]:
@@ -92,9 +96,9 @@ def _node(source: Path, node: Path) -> str:
     Other files than devices pass, because the runtime refuses them itself.
     """
     number = (source / "dev").read_text(encoding="utf-8").strip()
-    found = node.stat()
-    if stat.S_ISCHR(found.st_mode):
-        actual = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    status = node.stat()
+    if stat.S_ISCHR(status.st_mode):
+        actual = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
         if actual != number:
             raise DeviceError(f"device node {str(node)!r} is {actual}, but the device {source.name} is {number}")
     return str(node)

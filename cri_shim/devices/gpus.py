@@ -10,12 +10,12 @@ from google.protobuf.message import DecodeError
 from cri_shim.plan.gpus import (
     GpuError,
     HostGpu,
+    cdi_fault,
     cdi_name,
-    held_elsewhere,
-    known_nodes,
+    folder_mismatch,
+    holder_conflict,
     live_pods,
-    other_folders,
-    without_cdi,
+    require_nodes,
 )
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
@@ -48,7 +48,7 @@ class GpuFolders:
 
     def node(self, pci: str) -> str:
         """Return a GPU's compute device node, relative to /dev; raise GpuError."""
-        return known_nodes(pci, self._host_gpu(pci))[0]
+        return require_nodes(pci, self._host_gpu(pci))[0]
 
     def _host_gpu(self, pci: str) -> HostGpu:
         function = self.sysfs / "bus/pci/devices" / pci
@@ -56,9 +56,9 @@ class GpuFolders:
         if vendor is None:
             raise GpuError(f"GPU {pci}: the host has no GPU there")
         drm = tuple(entry.name for entry in _entries(function / "drm") if entry.name.startswith(("card", "renderD")))
-        known = self._nvidia_file(pci) if vendor == "nvidia" else NvidiaFile()
-        uuid = known.uuid if vendor == "nvidia" else amd_uuid(read_hexadecimal(_text(function / "unique_id")))
-        return HostGpu(uuid if uuid is not None and is_uuid(uuid) else None, device_nodes(vendor, drm, known.minor))
+        nvidia = self._nvidia_file(pci) if vendor == "nvidia" else NvidiaFile()
+        uuid = nvidia.uuid if vendor == "nvidia" else amd_uuid(read_hexadecimal(_text(function / "unique_id")))
+        return HostGpu(uuid if uuid is not None and is_uuid(uuid) else None, device_nodes(vendor, drm, nvidia.minor))
 
     def _nvidia_file(self, pci: str) -> NvidiaFile:
         # The driver writes addresses in lower case, as sysfs does; older drivers use upper case.
@@ -66,27 +66,27 @@ class GpuFolders:
         return read_nvidia_file(next(filter(None, (_text(folder / "information") for folder in folders)), ""))
 
 
-async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records, cdi: Sequence[str]) -> str:
+async def gpu_refusal(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records, cdi: Sequence[str]) -> str:
     """Return why a container of the pod ``uid`` must not be given these GPUs now; empty if it may.
 
     ``cdi`` are the folders in which the shim reads CDI specifications. Raise RecordError or OSError.
     """
     try:
         status = await runtime.verbose_status()
-        if reason := without_cdi(await runtime.version(), status) or other_folders(status, cdi):
+        if reason := cdi_fault(await runtime.version(), status) or folder_mismatch(status, cdi):
             return reason
-        live = live_pods(await runtime.listed_sandboxes(), await runtime.running())
-    except grpc.aio.AioRpcError as failed:
-        return f"the runtime does not report which pods have GPUs: {failed.details()}"
-    except DecodeError as failed:
-        return f"the runtime does not report which pods have GPUs: {failed}"
-    others: dict[str, GpuAssignment] = {}
-    for other in sorted(live & records.pods() - {uid}):
-        record = records.pod(other)
-        found = None if record is None else assigned_gpus(record.assignment)
-        if found is not None:
-            others[other] = found
-    return held_elsewhere(units, others)
+        live = live_pods(await runtime.sandboxes(), await runtime.running_containers())
+    except grpc.aio.AioRpcError as error:
+        return f"the runtime does not report which pods have GPUs: {error.details()}"
+    except DecodeError as error:
+        return f"the runtime does not report which pods have GPUs: {error}"
+    gpus_of_pod: dict[str, GpuAssignment] = {}
+    for other_uid in sorted(live & records.pods() - {uid}):
+        record = records.pod(other_uid)
+        gpus = None if record is None else assigned_gpus(record.assignment)
+        if gpus is not None:
+            gpus_of_pod[other_uid] = gpus
+    return holder_conflict(units, gpus_of_pod)
 
 
 def _entries(folder: Path) -> list[Path]:

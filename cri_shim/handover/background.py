@@ -14,20 +14,20 @@ def in_background(run: Run) -> int:
     the result of ``run``. systemd learns of the end of a main process by SIGCHLD, so the process must be systemd's
     child before it is announced (MAINPID=); the process in between exits at once. The caller must not have threads.
     """
-    told, tell = os.pipe()
-    if between := os.fork():
-        os.close(tell)
-        os.waitpid(between, 0)
-        with os.fdopen(told, "rb") as pipe:
+    read_end, write_end = os.pipe()
+    if child := os.fork():
+        os.close(write_end)
+        os.waitpid(child, 0)
+        with os.fdopen(read_end, "rb") as pipe:
             return 0 if pipe.read(1) else 1
-    os.close(told)
+    os.close(read_end)
     if os.fork():
         os._exit(0)
 
     def ready() -> None:
         # The waiting process may have been killed. This process still owns the socket.
         with suppress(BrokenPipeError):
-            os.write(tell, b"1")
-        os.close(tell)
+            os.write(write_end, b"1")
+        os.close(write_end)
 
     return run(ready)

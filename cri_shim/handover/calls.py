@@ -16,24 +16,24 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     def __init__(self, inner: grpc.GenericRpcHandler) -> None:
         self._inner = inner
         self._in_progress = 0
-        self._ended = asyncio.Event()
+        self._call_end = asyncio.Event()
         # The cache is bounded, because callers choose the names of methods.
-        self._counted = lru_cache(maxsize=256)(self._count)
+        self._handler = lru_cache(maxsize=256)(self._count)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return the handler of a method; None if ``inner`` has none."""
         handler = self._inner.service(details)
-        return None if handler is None else self._counted(handler)
+        return None if handler is None else self._handler(handler)
 
-    def counted(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> Mapping[str, grpc.RpcMethodHandler]:
+    def count_calls(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> Mapping[str, grpc.RpcMethodHandler]:
         """Return handlers for methods that the server registers by name, with their calls counted too."""
         return {name: self._count(handler) for name, handler in handlers.items()}
 
-    async def none_left(self) -> None:
+    async def wait_for_last(self) -> None:
         """Wait until no call is in progress."""
         while self._in_progress:
-            self._ended.clear()
-            await self._ended.wait()
+            self._call_end.clear()
+            await self._call_end.wait()
 
     def _count(self, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         if handler.unary_unary is not None:
@@ -41,12 +41,12 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
         return handler._replace(unary_stream=self._around(handler.unary_stream))
 
     def _around(self, behaviour: _Behaviour) -> _Behaviour:
-        async def counted(request: bytes, context: Any) -> Any:
+        async def call(request: bytes, context: Any) -> Any:
             self._in_progress += 1
             try:
                 return await behaviour(request, context)
             finally:
                 self._in_progress -= 1
-                self._ended.set()
+                self._call_end.set()
 
-        return counted
+        return call

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import structlog
 
 from cri_shim.handover.messages import LIMIT_S, MOST_BYTES, PROTOCOL, dump, meeting_place, read
-from cri_shim.listen import root_only
+from cri_shim.listen import restrict_to_root
 from cri_shim.notify import Systemd
 
 _PROC = Path("/proc")
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 
 @contextmanager
-def offered(path: Path) -> Iterator[socket.socket]:
+def listen_for_successor(path: Path) -> Iterator[socket.socket]:
     """Listen for processes that want to take over ``path``, which this process owns; raise OSError.
 
     An existing socket belongs to a process that ended, or to the one that handed over to this process.
@@ -31,7 +31,7 @@ def offered(path: Path) -> Iterator[socket.socket]:
     place = meeting_place(path)
     place.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as listener:
-        with root_only():
+        with restrict_to_root():
             listener.bind(str(place))
         listener.listen()
         listener.setblocking(False)

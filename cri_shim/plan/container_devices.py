@@ -53,18 +53,18 @@ def device_numbers(answer: cri.ContainerStatusResponse) -> frozenset[str]:
         raise UnreadableSpecError(f"the runtime's info has {len(text)} bytes, expected 1 to {_MOST_BYTES}")
     try:
         devices = _decoder.decode(text).runtime_spec.linux.devices or ()
-    except (msgspec.DecodeError, ValueError, RecursionError) as unreadable:
-        raise UnreadableSpecError(f"the runtime's info has no container spec: {unreadable!r:.80}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UnreadableSpecError(f"the runtime's info has no container spec: {error!r:.80}") from None
     return frozenset(f"{device.major}:{device.minor}" for device in devices if device.type in _CHARACTER_DEVICES)
 
 
-def lacking(numbers: Mapping[str, str], given: Collection[str]) -> tuple[str, ...]:
-    """Return the PCI addresses whose device number in ``numbers`` is not in ``given``."""
-    return tuple(pci for pci, number in numbers.items() if number not in given)
+def missing_devices(numbers: Mapping[str, str], container_numbers: Collection[str]) -> tuple[str, ...]:
+    """Return the PCI addresses whose device number in ``numbers`` is not in ``container_numbers``."""
+    return tuple(pci for pci, number in numbers.items() if number not in container_numbers)
 
 
 def grace_s(container: cri.Container) -> int:
     """Return the termination grace period of a container's pod in seconds, up to a limit; the kubelet records it."""
     text = container.annotations.get(_GRACE, b"").decode(errors="replace")
-    given = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else _DEFAULT_GRACE_S
-    return min(given, _LONGEST_GRACE_S)
+    seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else _DEFAULT_GRACE_S
+    return min(seconds, _LONGEST_GRACE_S)

@@ -18,7 +18,7 @@ from mooring.parsing import dump
 
 # NVIDIA's runtime adds the GPUs in this variable to a container; with "void" it adds none. Containers get GPUs only by
 # CDI. Source: NVIDIA Container Toolkit, "Specialized configurations with Docker".
-HIDDEN = {"NVIDIA_VISIBLE_DEVICES": "void"}
+NVIDIA_VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}
 # Limit of the runtime's configuration, which usually has 20 kB (`crictl info`).
 _MOST_BYTES = 8 << 20
 # The first CRI-O that supports ContainerConfig.CDI_devices: cri-o pull request 6944.
@@ -42,35 +42,35 @@ class HostGpu:
     nodes: tuple[str, ...]
 
 
-def known_nodes(pci: str, found: HostGpu) -> tuple[str, ...]:
+def require_nodes(pci: str, host_gpu: HostGpu) -> tuple[str, ...]:
     """Return a GPU's device nodes, at least one; raise GpuError."""
-    if not found.nodes:
+    if not host_gpu.nodes:
         raise GpuError(f"GPU {pci}: its driver does not report its device nodes")
-    return found.nodes
+    return host_gpu.nodes
 
 
-def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) -> str:
+def cdi_name(pci: str, uuid: str, host_gpu: HostGpu, devices: Iterable[CdiDevice]) -> str:
     """Return the CDI device by which a container gets the assigned GPU (`mooring.gpu.cdi.choose`); raise GpuError."""
-    if found.uuid is not None and found.uuid != uuid:
-        raise GpuError(f"GPU {pci}: the host has {found.uuid} there, not {uuid}")
-    nodes = known_nodes(pci, found)
-    chosen = choose((device for device in devices if holds(device, nodes)), uuid)
-    if chosen is None:
+    if host_gpu.uuid is not None and host_gpu.uuid != uuid:
+        raise GpuError(f"GPU {pci}: the host has {host_gpu.uuid} there, not {uuid}")
+    nodes = require_nodes(pci, host_gpu)
+    choice = choose((device for device in devices if holds(device, nodes)), uuid)
+    if choice is None:
         raise GpuError(f"GPU {pci}: no CDI device contains exactly this GPU ({nodes[0]})")
-    if isinstance(chosen, Contradiction):
-        raise GpuError(f"GPU {pci}: CDI devices {chosen.first} and {chosen.second} define it differently")
-    return chosen.qualified
+    if isinstance(choice, Contradiction):
+        raise GpuError(f"GPU {pci}: CDI devices {choice.first} and {choice.second} define it differently")
+    return choice.qualified
 
 
 def gpu_environment(gpus: GpuAssignment, units: Sequence[str]) -> dict[str, str]:
     """Return the environment variables that list a container's GPUs, in the order of their CUDA numbers."""
-    described = [{"pci": pci, "uuid": gpus.uuid_of(pci), "interface": gpus.beside.get(pci)} for pci in units]
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "MOORING_GPUS": dump(described)}
+    entries = [{"pci": pci, "uuid": gpus.uuid_of(pci), "interface": gpus.beside.get(pci)} for pci in units]
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "MOORING_GPUS": dump(entries)}
 
 
-def held_elsewhere(units: Collection[str], others: Mapping[str, GpuAssignment]) -> str:
-    """Return why GPUs are not free, empty if they are; ``others`` has the GPUs of other live pods, by uid."""
-    for uid, gpus in others.items():
+def holder_conflict(units: Collection[str], gpus_of_pod: Mapping[str, GpuAssignment]) -> str:
+    """Return why GPUs are not free, empty if they are; ``gpus_of_pod`` has the GPUs of other live pods, by uid."""
+    for uid, gpus in gpus_of_pod.items():
         for pci in units:
             if pci in gpus.units:
                 return (
@@ -79,12 +79,11 @@ def held_elsewhere(units: Collection[str], others: Mapping[str, GpuAssignment]) 
     return ""
 
 
-def live_pods(sandboxes: Iterable[cri.PodSandbox], running: Iterable[cri.Container]) -> frozenset[str]:
+def live_pods(sandboxes: Sequence[cri.PodSandbox], containers: Iterable[cri.Container]) -> frozenset[str]:
     """Return the uids of the pods that have a ready sandbox or a running container."""
-    listed = list(sandboxes)
-    uid_of = {sandbox.id: sandbox.metadata.uid for sandbox in listed}
-    ready = {sandbox.metadata.uid for sandbox in listed if sandbox.state == cri.SANDBOX_READY}
-    return frozenset(ready | {uid_of.get(container.pod_sandbox_id, "") for container in running})
+    uid_of = {sandbox.id: sandbox.metadata.uid for sandbox in sandboxes}
+    ready = {sandbox.metadata.uid for sandbox in sandboxes if sandbox.state == cri.SANDBOX_READY}
+    return frozenset(ready | {uid_of.get(container.pod_sandbox_id, "") for container in containers})
 
 
 class _Config(msgspec.Struct):
@@ -95,7 +94,7 @@ class _Config(msgspec.Struct):
 _config = msgspec.json.Decoder(_Config)
 
 
-def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str:
+def cdi_fault(version: cri.VersionResponse, status: cri.StatusResponse) -> str:
     """Return why the runtime would ignore CDI devices, empty if it supports them.
 
     containerd reports its configuration in the verbose Status (``enableCDI``: containerd pull request 6654). It is off
@@ -108,24 +107,24 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
     if version.runtime_name == "containerd" and _is_before(_CONTAINERD_TAKES, version):
         return f"the runtime {name} does not support CDI devices: containerd supports them from 1.7"
     config = _config_of(status)
-    enabled = config is not None and (
+    has_cdi = config is not None and (
         (config.enable_cdi is None and _is_from(_CONTAINERD, version)) or bool(config.enable_cdi)
     )
-    return "" if enabled else f"the runtime {name} has CDI disabled: its configuration needs enable_cdi = true"
+    return "" if has_cdi else f"the runtime {name} has CDI disabled: its configuration needs enable_cdi = true"
 
 
-def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
+def folder_mismatch(status: cri.StatusResponse, folders: Sequence[str]) -> str:
     """Return why a CDI name may mean another device for the runtime; empty if it reads the same folders.
 
     The order matters, because later folders override earlier ones. A runtime that does not report its folders passes:
     the call fails if it does not find the name.
     """
     config = _config_of(status)
-    theirs = config.folders if config is not None else None
-    if not theirs or list(map(_at, theirs)) == list(map(_at, ours)):
+    runtime_folders = config.folders if config is not None else None
+    if not runtime_folders or list(map(_at, runtime_folders)) == list(map(_at, folders)):
         return ""
-    from_theirs, from_ours = ":".join(theirs), ":".join(ours)
-    return f"the runtime reads CDI specifications from {from_theirs}, but mooring-cri-shim from {from_ours} (--cdi)"
+    runtime_path, shim_path = ":".join(runtime_folders), ":".join(folders)
+    return f"the runtime reads CDI specifications from {runtime_path}, but mooring-cri-shim from {shim_path} (--cdi)"
 
 
 def _at(folder: str) -> str:
@@ -143,15 +142,15 @@ def _config_of(status: cri.StatusResponse) -> _Config | None:
 
 
 def _is_from(first: tuple[int, int], version: cri.VersionResponse) -> bool:
-    found = _release(version)
-    return found is not None and found >= first
+    release = _release(version)
+    return release is not None and release >= first
 
 
 def _is_before(first: tuple[int, int], version: cri.VersionResponse) -> bool:
-    found = _release(version)
-    return found is not None and found < first
+    release = _release(version)
+    return release is not None and release < first
 
 
 def _release(version: cri.VersionResponse) -> tuple[int, int] | None:
-    found = _VERSION.match(version.runtime_version)
-    return (int(found[1]), int(found[2])) if found is not None else None
+    match = _VERSION.match(version.runtime_version)
+    return (int(match[1]), int(match[2])) if match is not None else None

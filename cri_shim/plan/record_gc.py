@@ -14,18 +14,20 @@ LIST_INTERVAL_S = 600.0
 class StaleRecords:
     """The records to remove now, and since when (monotonic seconds) each other record has had no sandbox."""
 
-    remove: frozenset[str]
-    missing: Mapping[str, float]
+    uids: frozenset[str]
+    missing_since_s: Mapping[str, float]
 
 
 def find_stale_records(
     records: Collection[str],
-    listed: Collection[str],
+    sandbox_uids: Collection[str],
     in_progress: Collection[str],
-    missing: Mapping[str, float],
-    now: float,
+    missing_since_s: Mapping[str, float],
+    now_s: float,
 ) -> StaleRecords:
-    """Evaluate one list of sandboxes; all collections have pod uids, and ``missing`` is from the previous call."""
-    without = {uid: missing.get(uid, now) for uid in records if uid not in listed and uid not in in_progress}
-    remove = frozenset(uid for uid, since in without.items() if now - since >= LIST_INTERVAL_S)
-    return StaleRecords(remove, {uid: since for uid, since in without.items() if uid not in remove})
+    """Evaluate one list of sandboxes: all collections have pod uids; ``missing_since_s`` is from the previous call."""
+    since_s_of_uid = {
+        uid: missing_since_s.get(uid, now_s) for uid in records if uid not in sandbox_uids and uid not in in_progress
+    }
+    uids = frozenset(uid for uid, since_s in since_s_of_uid.items() if now_s - since_s >= LIST_INTERVAL_S)
+    return StaleRecords(uids, {uid: since_s for uid, since_s in since_s_of_uid.items() if uid not in uids})

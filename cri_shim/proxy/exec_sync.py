@@ -16,33 +16,33 @@ import grpc
 
 from cri_shim.proxy.proxy import (
     CHANNEL_OPTIONS,
+    CRI_PREFIX,
     LARGE_ANSWER_BYTES,
-    SERVED,
     Context,
     Observe,
     cancel,
-    ended_alike,
+    forward_metadata,
+    mirror_status,
     send_headers,
-    sent_on,
 )
 from mooring.program.large_work import Rest, Turns
 
-RUNTIME_SERVICE = f"{SERVED}RuntimeService".removeprefix("/")
+RUNTIME_SERVICE = f"{CRI_PREFIX}RuntimeService".removeprefix("/")
 # Without the probe the window stays at HTTP/2's 64 KiB; with it the core lets each stream's window grow to megabytes.
 EXEC_CHANNEL_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.bdp_probe", 0))
 _NAME = "ExecSync"
-_METHOD = f"{SERVED}RuntimeService/{_NAME}"
+_METHOD = f"{CRI_PREFIX}RuntimeService/{_NAME}"
 # Answers up to this size fit into the window and arrive at once; larger ones block the event loop.
 _SMALL_BYTES = 1 << 16
 # Answers read at a time. A turn takes as many rounds of the event loop as accepting a call; with one turn, small
 # answers would wait.
-_AT_ONCE = 2
+_PARALLEL_READS = 2
 # After this many concurrent calls, freed memory is returned to the system.
-_MANY = 100
+_BUSY_CALLS = 100
 # Seconds for which a runtime or kubelet that stops in the middle of an answer can delay others.
 LONGEST_TURN_S = 1.0
 # Number of requests whose large answers are remembered.
-_KNOWN = 4096
+_REMEMBERED_REQUESTS = 4096
 
 
 class ExecSync:
@@ -51,7 +51,7 @@ class ExecSync:
     def __init__(self, channel: grpc.aio.Channel, observe: Observe) -> None:
         self._send = channel.unary_stream(_METHOD)
         self._observe = observe
-        self._turns = Turns(_AT_ONCE)
+        self._turns = Turns(_PARALLEL_READS)
         self._rest = Rest()
         self._under_way = 0
         # Sizes of the last large answers, by the hash of the request.
@@ -59,22 +59,22 @@ class ExecSync:
 
     def handlers(self) -> Mapping[str, grpc.RpcMethodHandler]:
         """Return the handlers that a server registers for `RUNTIME_SERVICE`."""
-        return {_NAME: grpc.unary_unary_rpc_method_handler(self._once)}
+        return {_NAME: grpc.unary_unary_rpc_method_handler(self._forward)}
 
-    async def _once(self, request: bytes, context: Context) -> bytes:
+    async def _forward(self, request: bytes, context: Context) -> bytes:
         self._under_way += 1
-        _at_the_end(self._gone)
-        async with ended_alike(_METHOD, context, self._observe) as waited:
-            with waited:
-                call = self._send(request, timeout=context.time_remaining(), metadata=sent_on(context))
+        _at_the_end(self._end_call)
+        async with mirror_status(_METHOD, context, self._observe) as runtime_wait:
+            with runtime_wait:
+                call = self._send(request, timeout=context.time_remaining(), metadata=forward_metadata(context))
             try:
-                with waited:
+                with runtime_wait:
                     await send_headers(await call.initial_metadata(), context)
                 turn = await self._turn(hash(request))
-                with waited:
+                with runtime_wait:
                     # Shielded, so that a read completes: otherwise grpc would not free the received data.
                     answer: bytes = await asyncio.shield(asyncio.ensure_future(call.read()))
-                    turn.received(len(answer))
+                    turn.set_size(len(answer))
                     await _trailers(call, context)
             except asyncio.CancelledError:
                 cancel(call)
@@ -82,31 +82,31 @@ class ExecSync:
             return answer
         raise AssertionError("abort returned")
 
-    def _gone(self, _: object) -> None:
-        if self._under_way > _MANY:
+    def _end_call(self, _: object) -> None:
+        if self._under_way > _BUSY_CALLS:
             self._rest.begin()
         self._under_way -= 1
 
     async def _turn(self, request: int) -> "_Turn":
         """Wait for a turn to read an answer; answers that are expected to be small come first."""
-        if self._turns.taken == _AT_ONCE:
+        if self._turns.taken == _PARALLEL_READS:
             # Other calls are waiting, so the freed memory is returned to the system later.
             self._rest.begin()
         await self._turns.take(self._large.get(request, 0))
         turn = _Turn(self._turns)
 
-        def over(_: object) -> None:
+        def end_turn(_: object) -> None:
             self._learn(request, turn.answer_bytes)
             turn.end()
 
-        _at_the_end(over)
+        _at_the_end(end_turn)
         return turn
 
     def _learn(self, request: int, answer_bytes: int) -> None:
         self._large.pop(request, None)
         if answer_bytes > _SMALL_BYTES:
             self._large[request] = answer_bytes
-            if len(self._large) > _KNOWN:
+            if len(self._large) > _REMEMBERED_REQUESTS:
                 del self._large[next(iter(self._large))]
         if answer_bytes > LARGE_ANSWER_BYTES:
             self._rest.begin()
@@ -134,9 +134,9 @@ class _Turn:
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self._passed_on = False
-        self._too_long = self._loop.call_later(LONGEST_TURN_S, self._pass_on)
+        self._time_limit = self._loop.call_later(LONGEST_TURN_S, self._pass_on)
 
-    def received(self, answer_bytes: int) -> None:
+    def set_size(self, answer_bytes: int) -> None:
         self.answer_bytes = answer_bytes
         if answer_bytes <= _SMALL_BYTES:
             self._pass_on()
@@ -150,7 +150,7 @@ class _Turn:
     def _pass_on(self) -> None:
         if not self._passed_on:
             self._passed_on = True
-            self._too_long.cancel()
+            self._time_limit.cancel()
             self._turns.pass_on()
 
 

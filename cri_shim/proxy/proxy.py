@@ -22,26 +22,26 @@ Intercept = Callable[[bytes], AbstractAsyncContextManager[bytes]]
 # Called with method, status code, total seconds, and the seconds of these spent waiting for the runtime.
 Observe = Callable[[str, grpc.StatusCode, float, float], None]
 
-SERVED = "/runtime.v1."
-_OLD = "/runtime.v1alpha2."
-_UNLIMITED = -1
+CRI_PREFIX = "/runtime.v1."
+_ALPHA_PREFIX = "/runtime.v1alpha2."
+_NO_LIMIT = -1
 # Status messages are sent as headers, of which grpc-go accepts 16 MiB, but grpc's core only 16 KiB by default.
 _HEADER_BYTES = 16 * 1024 * 1024
 _SIZES = (
-    ("grpc.max_receive_message_length", _UNLIMITED),
-    ("grpc.max_send_message_length", _UNLIMITED),
+    ("grpc.max_receive_message_length", _NO_LIMIT),
+    ("grpc.max_send_message_length", _NO_LIMIT),
     ("grpc.max_metadata_size", _HEADER_BYTES),
     ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
 )
-_NEVER = (1 << 31) - 1
+_INT32_MAX = (1 << 31) - 1
 # After an answer of this size, freed memory is returned to the system.
 LARGE_ANSWER_BYTES = 1 << 20
 # By default grpc's core cancels calls of any caller once 1,000 are waiting; the runtime's server does not.
 SERVER_OPTIONS = (
     *_SIZES,
     ("grpc.so_reuseport", 0),
-    ("grpc.server.max_pending_requests", _NEVER),
-    ("grpc.server.max_pending_requests_hard_limit", _NEVER),
+    ("grpc.server.max_pending_requests", _INT32_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", _INT32_MAX),
 )
 # A runtime restarts within a second; grpc's default back-off would grow to two minutes.
 CHANNEL_OPTIONS = (
@@ -71,7 +71,7 @@ _IMAGE_STREAMS = "StreamImages"
 
 def _methods(runtime: str, image: str) -> frozenset[str]:
     services = (("RuntimeService", runtime), ("ImageService", image))
-    return frozenset(f"{SERVED}{service}/{method}" for service, methods in services for method in methods.split())
+    return frozenset(f"{CRI_PREFIX}{service}/{method}" for service, methods in services for method in methods.split())
 
 
 UNARY = _methods(_RUNTIME_UNARY, _IMAGE_UNARY)
@@ -102,17 +102,19 @@ class Proxy:
         return self._way(details.method)
 
     def _find_way(self, method: str) -> grpc.RpcMethodHandler | None:
-        if method.startswith(_OLD):
+        if method.startswith(_ALPHA_PREFIX):
             return grpc.unary_unary_rpc_method_handler(_refuse_old)
-        if not method.startswith(SERVED):
+        if not method.startswith(CRI_PREFIX):
             return None
         if method in UNARY:
             intercept: Intercept = self._intercepts.get(method, nullcontext)
             upstream = self._channel.unary_unary(method)
-            return grpc.unary_unary_rpc_method_handler(partial(self._once, method, upstream, intercept))
-        return grpc.unary_stream_rpc_method_handler(partial(self._stream, method, self._channel.unary_stream(method)))
+            return grpc.unary_unary_rpc_method_handler(partial(self._forward_unary, method, upstream, intercept))
+        return grpc.unary_stream_rpc_method_handler(
+            partial(self._forward_stream, method, self._channel.unary_stream(method))
+        )
 
-    async def _once(
+    async def _forward_unary(
         self,
         method: str,
         upstream: grpc.aio.UnaryUnaryMultiCallable,
@@ -120,9 +122,12 @@ class Proxy:
         request: bytes,
         context: Context,
     ) -> bytes:
-        async with ended_alike(method, context, self._observe) as waited, intercept(request) as forwarded:
-            with waited:
-                call = upstream(forwarded, timeout=context.time_remaining(), metadata=sent_on(context))
+        async with (
+            mirror_status(method, context, self._observe) as runtime_wait,
+            intercept(request) as upstream_request,
+        ):
+            with runtime_wait:
+                call = upstream(upstream_request, timeout=context.time_remaining(), metadata=forward_metadata(context))
                 return await self._answer(call, context)
         raise AssertionError("abort returned")
 
@@ -142,12 +147,12 @@ class Proxy:
             self._rest.begin()
         return answer
 
-    async def _stream(
+    async def _forward_stream(
         self, method: str, upstream: grpc.aio.UnaryStreamMultiCallable, request: bytes, context: Context
     ) -> None:
-        async with ended_alike(method, context, self._observe) as waited:
-            with waited:
-                call = upstream(request, timeout=context.time_remaining(), metadata=sent_on(context))
+        async with mirror_status(method, context, self._observe) as runtime_wait:
+            with runtime_wait:
+                call = upstream(request, timeout=context.time_remaining(), metadata=forward_metadata(context))
                 try:
                     await context.send_initial_metadata(tuple(await call.initial_metadata()))
                     while (message := await call.read()) is not grpc.aio.EOF:
@@ -157,7 +162,7 @@ class Proxy:
                     call.cancel()  # If the client disconnected, the runtime would continue without a reader.
 
 
-class Waited:
+class RuntimeWait:
     """Measures the seconds that a call waits for the runtime: the time within the context."""
 
     __slots__ = ("_began_s", "seconds")
@@ -173,12 +178,12 @@ class Waited:
 
 
 @asynccontextmanager
-async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncIterator[Waited]:
+async def mirror_status(method: str, context: Context, observe: Observe) -> AsyncIterator[RuntimeWait]:
     """End a call with the status of the block's error, and observe it; the yielded context measures waiting."""
     code = grpc.StatusCode.OK
-    started_s, waited = time.monotonic(), Waited()
+    started_s, runtime_wait = time.monotonic(), RuntimeWait()
     try:
-        yield waited
+        yield runtime_wait
     except RefusedError as refusal:
         code = grpc.StatusCode.FAILED_PRECONDITION
         await context.abort(code, str(refusal))
@@ -190,7 +195,7 @@ async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncI
         code = grpc.StatusCode.CANCELLED
         raise
     finally:
-        observe(method, code, time.monotonic() - started_s, waited.seconds)
+        observe(method, code, time.monotonic() - started_s, runtime_wait.seconds)
 
 
 def cancel(call: grpc.aio.Call) -> None:
@@ -201,7 +206,7 @@ def cancel(call: grpc.aio.Call) -> None:
     call._cython_call.cancel("")
 
 
-def sent_on(context: Context) -> Metadata:
+def forward_metadata(context: Context) -> Metadata:
     return tuple((key, value) for key, value in context.invocation_metadata() or () if key not in _HOP_BY_HOP)
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
-from cri_shim.preflight import keys_finding
+from cri_shim.preflight import check_keys
 from mooring import names
 from mooring.annotations.assignment import dump_assignment, read_assignment
 from mooring.annotations.assignment_keys import AssignmentKeys
@@ -47,7 +47,7 @@ def test_without_a_file_every_assignment_is_believed(file: Path) -> None:
     keys = AssignmentKeys(file)
     assert keys.refused(TEXT.encode(), None) == ""
     assert keys.refused(TEXT.encode(), b"nonsense") == ""
-    assert keys_finding(keys).good
+    assert check_keys(keys).good
 
 
 def test_with_a_key_only_what_it_has_signed_is_believed(file: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_used_lets_nothing_pass(file: Path, text: str) -> 
         for _ in range(2):
             assert "cannot be used" in keys.refused(TEXT.encode(), signature(OLD))
     assert [line["event"] for line in logs] == ["assignment keys cannot be used"]
-    assert not keys_finding(AssignmentKeys(file)).good
+    assert not check_keys(AssignmentKeys(file)).good
     file.write_text(pem(OLD) + "\n")
     assert keys.refused(TEXT.encode(), signature(OLD)) == ""
 
@@ -142,7 +142,7 @@ def config(make: Any, annotations: Mapping[str, str]) -> tuple[Any, Any]:
 def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
     """A pod's first sandbox; what is not JSON at all is refused for its signature."""
     file.write_text(pem(OLD))
-    rules = Rules("n1", unsigned=AssignmentKeys(file).refused)
+    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refused)
     for text in (make.annotations[names.ASSIGNMENT], "{" * 100_000):
         for run in config(make, {**make.annotations, names.ASSIGNMENT: text}):
             decide = decide_sandbox if isinstance(run, cri.RunPodSandboxRequest) else decide_container
@@ -157,7 +157,7 @@ def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
 def test_what_is_recorded_needs_no_key_any_more(make: Any, file: Path) -> None:
     """Old keys go while pods run: the same bytes are the record's. Anything else needs a signature as before."""
     file.write_text(pem(NEW))
-    rules = Rules("n1", unsigned=AssignmentKeys(file).refused)
+    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refused)
     assignment = read_assignment(make.annotations[names.ASSIGNMENT])
     record, text = PodRecord("ml/web", assignment), dump_assignment(assignment)
     _, create = config(make, {**make.annotations, names.ASSIGNMENT: text})

@@ -72,7 +72,7 @@ async def test_an_older_sandbox_that_is_stopped_hides_nothing(
 ) -> None:
     """The kubelet stops an old sandbox again before it removes it, while the pod runs in a new one."""
     shown = await start(interceptors, host, make)
-    interceptors.know_sandboxes({"older": make.uid})
+    interceptors.update_sandboxes({"older": make.uid})
     for sandbox in ("older", "of another pod"):
         assert await passed(interceptors.stop_pod_sandbox(stop(sandbox))) == stop(sandbox)
     assert await passed(interceptors.stop_pod_sandbox(b"\xff")) == b"\xff"
@@ -85,7 +85,7 @@ async def test_a_restarted_shim_knows_the_sandboxes_that_are_listed(
     """It has seen none of their containers made."""
     shown = await start(interceptors, host, make)
     again = Interceptors(rules, Records(host / "state", host / "run"), Roots(host / "sys", host / "dev"))
-    again.know_sandboxes({make.sandbox: make.uid})
+    again.update_sandboxes({make.sandbox: make.uid})
     await passed(again.stop_pod_sandbox(stop(make.sandbox)))
     assert not shown.exists()
 

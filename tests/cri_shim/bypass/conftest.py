@@ -30,9 +30,9 @@ class WatchedHost:
         self.paths = Paths(folder / "cri.sock", folder / "runtime.sock", folder / "run")
         self.watch = self.begin()
 
-    def begin(self, check_flags: Sequence[str] = ("--state", "/nonexistent"), *, never: bool = False) -> Watch:
+    def begin(self, check_flags: Sequence[str] = ("--state", "/nonexistent"), *, never_bypass: bool = False) -> Watch:
         """Start the watch, again too: nothing of an earlier one is left in memory."""
-        self.watch = Watch(self.paths, check_flags, never=never, clock=self.clock)
+        self.watch = Watch(self.paths, check_flags, never_bypass=never_bypass, clock=self.clock)
         return self.watch
 
     async def look(self, seconds: int) -> None:

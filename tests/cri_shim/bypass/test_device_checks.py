@@ -24,7 +24,7 @@ def result_left(checks: DeviceChecks, tmp_path: Path) -> bool:
 
 def has_ended(checks: DeviceChecks) -> bool:
     checks.advance()
-    return checks._running is None
+    return checks._process is None
 
 
 def test_a_check_is_made_at_once_and_every_few_minutes(tmp_path: Path, flags: list[str]) -> None:
@@ -35,7 +35,7 @@ def test_a_check_is_made_at_once_and_every_few_minutes(tmp_path: Path, flags: li
     wait_until(lambda: has_ended(checks))
     (tmp_path / "run/extract/without-devices.json").unlink()
     checks.advance()
-    assert checks._running is None, "not due"
+    assert checks._process is None, "not due"
     clock.now_s += INTERVAL_S
     wait_until(lambda: result_left(checks, tmp_path), limit_s=240)
     assert checks.failure == ""

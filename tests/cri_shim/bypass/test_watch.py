@@ -76,7 +76,7 @@ async def test_what_lies_in_the_records_place_is_in_nobodys_way(watched: Watched
 async def test_where_it_is_turned_off_nothing_is_linked_and_a_link_goes(watched: WatchedHost) -> None:
     await watched.look(15)
     assert watched.is_bypassed()
-    watched.begin(never=True)
+    watched.begin(never_bypass=True)
     await watched.look(60)
     assert not watched.paths.listen.is_symlink()
     assert not watched.has_record(), "no connection leads past the shim any more"

@@ -7,7 +7,7 @@ import pytest
 from cri_api.v1 import api_pb2 as full
 
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.plan.container_devices import UnreadableSpecError, device_numbers, grace_s, lacking
+from cri_shim.plan.container_devices import UnreadableSpecError, device_numbers, grace_s, missing_devices
 from cri_shim.plan.inject import entitled_vfs
 from mooring.annotations.assignment import read_assignment
 
@@ -58,9 +58,9 @@ def test_a_container_lacks_each_function_whose_device_it_was_not_made_with(make:
     both = entitled_vfs(assignment, "trainer")
     numbers = {make.first: "231:195", make.second: "231:196"}
     assert [vf.pci for vf in both] == list(numbers)
-    assert lacking(numbers, {"231:195", "231:196", "10:124"}) == ()
-    assert lacking(numbers, {"231:195"}) == (make.second,)
-    assert lacking(numbers, ()) == (make.first, make.second)
+    assert missing_devices(numbers, {"231:195", "231:196", "10:124"}) == ()
+    assert missing_devices(numbers, {"231:195"}) == (make.second,)
+    assert missing_devices(numbers, ()) == (make.first, make.second)
     assert [vf.pci for vf in entitled_vfs(assignment, "sidecar")] == [make.first]
 
 

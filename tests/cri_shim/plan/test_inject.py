@@ -23,7 +23,7 @@ from cri_shim.plan.inject import (
     decide_sandbox,
     devices,
     environment,
-    not_held,
+    ledger_mismatch,
 )
 from mooring.annotations.assignment import read_assignment
 from mooring.records.ledger import Original
@@ -183,7 +183,7 @@ def test_containers_get_the_devices_of_the_vfs_that_name_them(make: Any, rules: 
     for name, vfs in (("trainer", [make.first, make.second]), ("sidecar", [make.first])):
         decision = decide_container(container(make.create(make.annotations, name)), recorded(make), rules)
         assert isinstance(decision, Inject)
-        assert [vf.pci for vf in decision.entitled] == vfs
+        assert [vf.pci for vf in decision.vfs] == vfs
         assert len(decision.assignment.vfs) == 2
 
 
@@ -209,9 +209,9 @@ def test_the_ledger_must_show_every_vf_held_by_this_sandbox(
     """If one VF is not, the CNI plugin was bypassed, or the VF is not free yet."""
     assignment = recorded(make).assignment
     good = {pci: make.entry(pci) for pci in (make.first, make.second)}
-    assert not_held(assignment, make.sandbox, good) is None
+    assert ledger_mismatch(assignment, make.sandbox, good) is None
     bad = {**good, make.second: None if replaced is None else make.entry(make.second, **replaced)}
-    assert reason in (not_held(assignment, make.sandbox, bad) or "")
+    assert reason in (ledger_mismatch(assignment, make.sandbox, bad) or "")
 
 
 def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any) -> None:
