@@ -16,7 +16,7 @@ from cni.kernel.sysfs import Sysfs
 from cni.server.dispatch import BOOT_ID, answer
 from cni.server.show import show
 from cni.server.socket_server import AlreadyServedError, serving
-from cni.spec.skel import BAD_CONFIG, CALLED_AGAIN, IN_IPAM, IO_FAILURE, VERSIONS, CniError, error_answer
+from cni.spec.skel import BAD_CONFIG, IN_IPAM, IO_FAILURE, RECURSIVE_CALL, VERSIONS, CniError, error_answer
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.files import write_shared
@@ -105,7 +105,7 @@ def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Handle the CNI call for which the runtime executes this program."""
     try:
         if IN_IPAM in os.environ:
-            raise CniError(BAD_CONFIG, CALLED_AGAIN)
+            raise CniError(BAD_CONFIG, RECURSIVE_CALL)
         stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
     except (ConfigError, CniError, OSError) as failed:

@@ -14,7 +14,7 @@ from cni.plan import attachment
 from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf, add_result, pass_through
-from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
+from cni.spec.skel import BAD_ENVIRONMENT, REFUSAL, TRY_AGAIN, Call, CniError
 from cni.vf import own_ipam
 from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
@@ -91,9 +91,9 @@ def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
     match sandbox_marks.claim(node.run, record.assignment.uid, call.container):
         case "none":
             what = f"the CRI shim has no RunPodSandbox call in progress for pod {pod!r}: was it bypassed?"
-            raise CniError(REFUSED, what)
+            raise CniError(REFUSAL, what)
         case "taken":
-            raise CniError(REFUSED, f"the CRI shim is creating another sandbox of pod {pod!r}, not this one")
+            raise CniError(REFUSAL, f"the CRI shim is creating another sandbox of pod {pod!r}, not this one")
         case "ended":
             raise CniError(TRY_AGAIN, f"the CRI shim stopped while it was creating the sandbox of pod {pod!r}")
 
@@ -175,7 +175,7 @@ def _check_attachment(call: Call, entry: LedgerEntry) -> None:
     """Raise CniError if the VF already belongs to another interface of this sandbox: one network, one delegate."""
     other = entry.attachment.ifname if entry.attachment is not None else call.ifname
     if entry.phase == "held" and entry.container == call.container and other != call.ifname:
-        raise CniError(REFUSED, f"vf {entry.pci} is already attached to this sandbox as interface {other!r}")
+        raise CniError(REFUSAL, f"vf {entry.pci} is already attached to this sandbox as interface {other!r}")
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:

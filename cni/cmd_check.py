@@ -3,7 +3,7 @@
 from cni.plan import drift
 from cni.plan.attachment import record_to_apply, vfs_of_call
 from cni.spec.conf import Conf
-from cni.spec.skel import BAD_CONFIG, DRIFTED, Call, CniError
+from cni.spec.skel import BAD_CONFIG, DRIFT, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node
 from cni.vf.observe import observe
@@ -35,7 +35,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     for entry in entries.values():
         texts += _check_one(node, call, conf, entry)
     if texts:
-        raise CniError(DRIFTED, f"container {call.container!r} differs from what ADD configured", "; ".join(texts))
+        raise CniError(DRIFT, f"container {call.container!r} differs from what ADD configured", "; ".join(texts))
 
 
 def _check_one(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[str]:

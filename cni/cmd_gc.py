@@ -41,7 +41,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     # An IPAM plugin frees the addresses of every VF that is not listed, so it is not called with an incomplete list. A
     # file that is not an entry does not fail GC; `cni.server.vf_faults` reports it.
     for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():
-        delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
+        delegated = conf.ipam_conf(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
             ipam.delegate("GC", delegated, call.path)
         except CniError as failed:

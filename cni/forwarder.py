@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from cni.spec.skel import CALLED_AGAIN, FORWARDER, IN_IPAM
+from cni.spec.skel import FORWARDER, IN_IPAM, RECURSIVE_CALL
 
 _TEXT = """\
 {head}
@@ -109,7 +109,7 @@ def render(socket: str, fallback: Sequence[str], python: Sequence[str] = (sys.ex
         socket=socket,
         fallback=list(fallback),
         version=said,
-        called_again=CALLED_AGAIN,
+        called_again=RECURSIVE_CALL,
         in_ipam=IN_IPAM,
     )
 

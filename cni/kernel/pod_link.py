@@ -16,7 +16,7 @@ import structlog
 
 from cni.kernel import netlink
 from cni.kernel.netlink import Link
-from cni.plan.addressing import RULE_PRIORITY, Addressing, table_of
+from cni.plan.addressing import RULE_PRIORITY, AddressPlan, table_of
 from cni.plan.announcement import frame
 from cni.spec.result import Address
 
@@ -27,17 +27,17 @@ _CARRIER_S = 0.2
 _POLL_S = 0.005
 
 
-def configure(name: str, addressing: Addressing) -> Link:
+def configure(name: str, plan: AddressPlan) -> Link:
     """Configure the link ``name``, bring it up, and return it; raise OSError."""
     index = netlink.index_of(name)
     if index is None:
         raise OSError(errno.ENODEV, f"no interface {name!r}")
-    for path, value in addressing.sysctls:
+    for path, value in plan.sysctls:
         (_SYSCTL / path).write_text(value)
-    for address in addressing.addresses:
+    for address in plan.addresses:
         netlink.add_address(index, address.address)
     netlink.set_up(index, up=True)
-    _route(name, index, addressing)
+    _route(name, index, plan)
     link = netlink.get(index)
     if link is None:
         raise OSError(errno.ENODEV, f"no interface {name!r}")
@@ -64,17 +64,17 @@ def withdraw(link: Link) -> None:
     netlink.remove_rules(table_of(link.index))
 
 
-def _route(name: str, index: int, addressing: Addressing) -> None:
-    for route in addressing.routes:
+def _route(name: str, index: int, plan: AddressPlan) -> None:
+    for route in plan.routes:
         netlink.add_route(index, route.dst, route.gateway)
-    if not addressing.sources:
+    if not plan.sources:
         return
     table = table_of(index)
     versions = {version for version in (4, 6) if netlink.has_rules(version)}
-    for own_route in addressing.own_routes:
+    for own_route in plan.own_routes:
         if ip_interface(own_route.dst).version in versions:
             netlink.add_route(index, own_route.dst, own_route.gateway, source=own_route.source, table=table)
-    for source in addressing.sources:
+    for source in plan.sources:
         if ip_interface(source).version in versions:
             netlink.add_rule(source, table, RULE_PRIORITY)
         else:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from cni.spec.skel import VF_MISSING, CniError
+from cni.spec.skel import MISSING_VF, CniError
 from mooring.annotations.assignment import AssignedVf
 from mooring.nic.function_devices import own_index, own_netdevs, own_rdma_devices, own_verbs
 from mooring.nic.pci import pf_name
@@ -138,18 +138,18 @@ class Sysfs:
         """
         device = self._device(vf.pci)
         if not device.exists():
-            raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
+            raise CniError(MISSING_VF, f"vf {vf.pci} of pf {vf.pf!r} does not exist on this node")
         try:
             pf_pci = (device / "physfn").readlink().name
             linked_pci = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
         except OSError:
-            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
+            raise CniError(MISSING_VF, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
         if linked_pci != vf.pci:
-            raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
+            raise CniError(MISSING_VF, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
         if vf.pf != pf_name(pf_pci) and not (self._device(pf_pci) / "net" / vf.pf).exists():
             current_name = self.netdev_name(pf_pci) or pf_name(pf_pci)
             subject = f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}"
-            raise CniError(VF_MISSING, f"{subject}: its pf is now named {current_name!r}")
+            raise CniError(MISSING_VF, f"{subject}: its pf is now named {current_name!r}")
         return pf_pci
 
     def pf_of(self, pci: str) -> str:

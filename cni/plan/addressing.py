@@ -31,7 +31,7 @@ class InterfaceConfig:
     name: str
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
-    configured: tuple[Route, ...] = ()
+    network_routes: tuple[Route, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class OwnRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class Addressing:
+class AddressPlan:
     """The settings of one interface: ``routes`` for the main table, ``sources`` for the addresses that get a rule."""
 
     addresses: tuple[Address, ...] = ()
@@ -60,61 +60,70 @@ def table_of(index: int) -> int:
 
 
 def plan(
-    configs: Sequence[InterfaceConfig], previous: Mapping[str, Any] | None, others: Sequence[str] = (), *, policy: bool
-) -> tuple[Addressing, ...]:
-    """Return the settings of each interface; ``others`` are the addresses of the pod's other interfaces.
+    configs: Sequence[InterfaceConfig],
+    previous: Mapping[str, Any] | None,
+    pod_addresses: Sequence[str] = (),
+    *,
+    policy: bool,
+) -> tuple[AddressPlan, ...]:
+    """Return the settings of each interface; ``pod_addresses`` are those of the pod's other interfaces.
 
     In a chain (``previous`` is not None) the main plugin sets the pod's default route, and those of IPAM are dropped.
     """
-    before = previous or {}
-    taken = {_network(route["dst"]) for route in before.get("routes") or ()}
-    theirs = [*others, *(ip["address"] for ip in before.get("ips") or ())]
-    found = []
+    result = previous or {}
+    destinations = {_network(route["dst"]) for route in result.get("routes") or ()}
+    other_addresses = [*pod_addresses, *(ip["address"] for ip in result.get("ips") or ())]
+    plans = []
     for config in configs:
-        asked = [route for route in config.routes if previous is None or _network(route.dst).prefixlen]
-        routes = tuple(_untaken([*asked, *config.configured], taken))
-        neighbours = [each.address for other in configs if other is not config for each in other.addresses]
-        shares = policy and _share(config, [*neighbours, *theirs])
-        found.append(_addressing(config, routes, shares=shares))
-    return tuple(found)
+        ipam_routes = [route for route in config.routes if previous is None or _network(route.dst).prefixlen]
+        routes = tuple(_claim_routes([*ipam_routes, *config.network_routes], destinations))
+        neighbours = [neighbour for neighbour in configs if neighbour is not config]
+        neighbour_addresses = [address.address for neighbour in neighbours for address in neighbour.addresses]
+        shares = policy and _share(config, [*neighbour_addresses, *other_addresses])
+        plans.append(_plan_interface(config, routes, shares=shares))
+    return tuple(plans)
 
 
-def _untaken(routes: Sequence[Route], taken: set[Network]) -> Iterator[Route]:
+def _claim_routes(routes: Sequence[Route], destinations: set[Network]) -> Iterator[Route]:
     for route in routes:
         network = _network(route.dst)
-        if network not in taken:
-            taken.add(network)
+        if network not in destinations:
+            destinations.add(network)
             yield route
 
 
-def _share(config: InterfaceConfig, others: Sequence[str]) -> bool:
-    networks = [ip_interface(other).network for other in others]
-    own = [ip_interface(each.address).network for each in config.addresses]
-    return any(one.version == other.version and one.overlaps(other) for one in own for other in networks)
+def _share(config: InterfaceConfig, addresses: Sequence[str]) -> bool:
+    networks = [ip_interface(address).network for address in addresses]
+    subnets = [ip_interface(address.address).network for address in config.addresses]
+    return any(
+        subnet.version == network.version and subnet.overlaps(network) for subnet in subnets for network in networks
+    )
 
 
-def _addressing(config: InterfaceConfig, routes: tuple[Route, ...], *, shares: bool) -> Addressing:
-    sixes = any(ip_interface(each.address).version == 6 for each in config.addresses)
-    sysctls = [(f"net/ipv6/conf/{config.name}/disable_ipv6", "0")] if sixes else []
+def _plan_interface(config: InterfaceConfig, routes: tuple[Route, ...], *, shares: bool) -> AddressPlan:
+    has_ipv6 = any(ip_interface(address.address).version == 6 for address in config.addresses)
+    sysctls = [(f"net/ipv6/conf/{config.name}/disable_ipv6", "0")] if has_ipv6 else []
     if not shares:
-        return Addressing(config.addresses, routes, sysctls=tuple(sysctls))
+        return AddressPlan(config.addresses, routes, sysctls=tuple(sysctls))
     sysctls += [(f"net/ipv4/conf/{config.name}/{name}", value) for name, value in _STRICT_ARP]
-    sources = tuple(str(ip_interface(each.address).ip) for each in config.addresses)
-    return Addressing(config.addresses, routes, sources, tuple(_own_routes(config, sixes=sixes)), tuple(sysctls))
+    sources = tuple(str(ip_interface(address.address).ip) for address in config.addresses)
+    return AddressPlan(config.addresses, routes, sources, tuple(_own_routes(config, has_ipv6=has_ipv6)), tuple(sysctls))
 
 
-def _own_routes(config: InterfaceConfig, *, sixes: bool) -> Iterator[OwnRoute]:
+def _own_routes(config: InterfaceConfig, *, has_ipv6: bool) -> Iterator[OwnRoute]:
     """Yield the routes of the own table: subnets first, because a gateway must be reachable, then each destination."""
-    taken: set[Network] = set()
-    for each in config.addresses:
-        interface = ip_interface(each.address)
-        if interface.network not in taken and interface.network.prefixlen < interface.max_prefixlen:
-            taken.add(interface.network)
+    destinations: set[Network] = set()
+    for address in config.addresses:
+        interface = ip_interface(address.address)
+        if interface.network not in destinations and interface.network.prefixlen < interface.max_prefixlen:
+            destinations.add(interface.network)
             yield OwnRoute(str(interface.network), source=str(interface.ip))
-    if sixes:
+    if has_ipv6:
         yield OwnRoute(_LINK_LOCAL)
-    by_gateway = [Route(_default_of(each.gateway), each.gateway) for each in config.addresses if each.gateway]
-    for route in _untaken([*config.routes, *config.configured, *by_gateway], taken):
+    by_gateway = [
+        Route(_default_of(address.gateway), address.gateway) for address in config.addresses if address.gateway
+    ]
+    for route in _claim_routes([*config.routes, *config.network_routes, *by_gateway], destinations):
         yield OwnRoute(route.dst, route.gateway)
 
 

@@ -22,6 +22,6 @@ def was_own(original: Original, driver: str | None, pf_mac: str | None, vf: int)
     return pf_mac is None or len(pf_mac) != len(mac) or mac != vf_mac(pf_mac, vf)
 
 
-def known(mac: str | None, driver: str | None) -> str | None:
+def certain_mac(mac: str | None, driver: str | None) -> str | None:
     """Return a reported admin MAC; None if there is none, or if it may be only the VF's own MAC."""
     return None if mac == NO_MAC or driver in _REPORT_OWN_MAC else mac

@@ -17,8 +17,8 @@ _HOP_LIMIT = 255
 
 def frame(mac: str, address: str) -> bytes:
     """Return the Ethernet frame that announces an address (without prefix length) at a MAC."""
-    own, parsed = bytes.fromhex(mac.replace(":", "")), ip_address(address)
-    return _arp(own, parsed.packed) if parsed.version == 4 else _neighbour_advertisement(own, parsed.packed)
+    mac_bytes, ip = bytes.fromhex(mac.replace(":", "")), ip_address(address)
+    return _arp(mac_bytes, ip.packed) if ip.version == 4 else _neighbour_advertisement(mac_bytes, ip.packed)
 
 
 def _arp(mac: bytes, address: bytes) -> bytes:

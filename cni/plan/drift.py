@@ -59,14 +59,15 @@ def from_record(
         elif (entry.pf, entry.vf) != (vf.pf, vf.vf):
             texts.append(f"vf {vf.pci} is vf {entry.vf} of {entry.pf!r} in the ledger, not vf {vf.vf} of {vf.pf!r}")
         else:
-            wished = _wished(vf)
+            settings = _required_settings(vf)
             if generation is not None:
                 texts += pending_rates(entry, VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate), generation)
-                wished = replace(wished, min_tx_rate=None, max_tx_rate=None)
-            texts += [f"vf {vf.pci} was set differently: {text}" for text in differences(wished, entry.set)]
-    assigned = {vf.pci for vf in vfs}
+                settings = replace(settings, min_tx_rate=None, max_tx_rate=None)
+            texts += [f"vf {vf.pci} was set differently: {text}" for text in differences(settings, entry.set)]
+    assigned_pcis = {vf.pci for vf in vfs}
     return texts + [
-        f"vf {pci} is held by this sandbox, but not assigned to the pod" for pci in sorted(entries.keys() - assigned)
+        f"vf {pci} is held by this sandbox, but not assigned to the pod"
+        for pci in sorted(entries.keys() - assigned_pcis)
     ]
 
 
@@ -81,42 +82,42 @@ def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[s
     ]
 
 
-def _wished(vf: AssignedVf) -> VfSettings:
+def _required_settings(vf: AssignedVf) -> VfSettings:
     """Return the requested settings that ADD must have set, without 0 and false, which may be a NIC's defaults."""
     unset = {name: None for name, value in vf.settings.to_fields().items() if not value}
     return replace(vf.settings, **unset)
 
 
-def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: Mapping[str, Any]) -> list[str]:
+def from_kernel(entry: LedgerEntry, live: LiveState, mtu: int | None, result_interface: Mapping[str, Any]) -> list[str]:
     """Compare one VF with its entry, the MTU of its network (None: unchanged), and its interface in the result."""
     texts = [] if entry.phase == "held" else [f"its ledger entry has phase {entry.phase!r}, not 'held'"]
     if entry.in_doubt:
         texts.append(f"pf {entry.pf!r} refused one of its settings, so the reported settings may not be in force")
-    if not found.reachable:
+    if not live.reachable:
         texts.append(f"network namespace {entry.netns.path!r} no longer belongs to its pod")
-    elif found.interface is None:
+    elif live.interface is None:
         texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.has_interface else []
     else:
-        expected_mac = listed.get("mac") or _recorded_address(entry)
-        expected_mtu = listed.get("mtu") or mtu or entry.original.mtu
-        texts += _from_interface(entry, found.interface, expected_mac, expected_mtu)
-    if found.settings is None:
+        expected_mac = result_interface.get("mac") or _recorded_address(entry)
+        expected_mtu = result_interface.get("mtu") or mtu or entry.original.mtu
+        texts += _from_interface(entry, live.interface, expected_mac, expected_mtu)
+    if live.settings is None:
         texts.append(f"pf {entry.pf!r} does not report the settings of vf {entry.vf}")
     else:
-        texts += differences(entry.set, found.settings)
-    if found.rdma is False:
+        texts += differences(entry.set, live.settings)
+    if live.rdma is False:
         texts.append(f"rdma device {entry.rdma!r} is not in the pod")
     return [f"vf {entry.pci}: {text}" for text in texts]
 
 
 def _recorded_address(entry: LedgerEntry) -> str | None:
     """Return the expected hardware address: the recorded MAC, or for IPoIB the GUID, or else the original address."""
-    found = entry.original.netdev_mac
-    is_ipoib = found is not None and len(found) == _IPOIB_CHARS
-    return (entry.set.guid if is_ipoib else entry.set.mac) or found
+    original = entry.original.netdev_mac
+    is_ipoib = original is not None and len(original) == _IPOIB_CHARS
+    return (entry.set.guid if is_ipoib else entry.set.mac) or original
 
 
-def _lasting(address: str) -> str:
+def _constant_part(address: str) -> str:
     """Return the constant part of a hardware address: a whole MAC, or the GUID in the last 8 of IPoIB's 20 bytes.
 
     IPoIB's other bytes change. They are flags, the number of a queue pair, which is new whenever the netdev is created
@@ -129,7 +130,7 @@ def _lasting(address: str) -> str:
 def _from_interface(
     entry: LedgerEntry, interface: Interface, expected_mac: str | None, expected_mtu: int | None
 ) -> Iterable[str]:
-    if expected_mac and _lasting(interface.mac) != _lasting(expected_mac):
+    if expected_mac and _constant_part(interface.mac) != _constant_part(expected_mac):
         yield f"interface {entry.ifname!r} has mac {interface.mac!r}, not {expected_mac!r}"
     if expected_mtu and interface.mtu != expected_mtu:
         yield f"interface {entry.ifname!r} has mtu {interface.mtu}, not {expected_mtu}"
@@ -148,7 +149,7 @@ def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> 
     """
     if not entry.has_interface:
         return {}, []
-    for each in previous.get("interfaces") or ():
-        if each.get("name") == entry.ifname and each.get("sandbox") == netns:
-            return each, []
+    for interface in previous.get("interfaces") or ():
+        if interface.get("name") == entry.ifname and interface.get("sandbox") == netns:
+            return interface, []
     return {}, [f"vf {entry.pci}: prevResult has no interface {entry.ifname!r} in {netns!r}"]

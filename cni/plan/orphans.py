@@ -63,36 +63,36 @@ def is_due(backoff: Backoff | None, now: float) -> bool:
 class OrphanScan:
     """The orphans of one pass, and the entries without a pod record.
 
-    ``unrecorded`` has, by ``(pci, container)``, the time (monotonic seconds) since which an entry has no record.
+    ``record_gaps`` has, by ``(pci, container)``, the time (monotonic seconds) since which an entry has no record.
     """
 
     orphans: Sequence[Orphan]
-    unrecorded: Mapping[tuple[str, str], float]
+    record_gaps: Mapping[tuple[str, str], float]
 
 
 def find_orphans(
     entries: Mapping[str, tuple[LedgerEntry, Place]],
     records: Collection[str] | None,
     boot: str,
-    unrecorded: Mapping[tuple[str, str], float],
+    record_gaps: Mapping[tuple[str, str], float],
     now: float,
 ) -> OrphanScan:
     """Find the orphans of one pass.
 
-    ``entries`` are by PCI address; ``unrecorded`` is from the previous pass; ``now`` is in monotonic seconds.
+    ``entries`` are by PCI address; ``record_gaps`` is from the previous pass; ``now`` is in monotonic seconds.
     ``records`` has the uids of pods with a record, readable or not. It is None if the folder of records is missing,
     which proves nothing about pods.
     """
-    since = {
-        (pci, entry.container): unrecorded.get((pci, entry.container), now)
+    gaps = {
+        (pci, entry.container): record_gaps.get((pci, entry.container), now)
         for pci, (entry, _) in entries.items()
         if records is not None and entry.uid not in records
     }
-    judged = (
-        (entry, _reason(entry, place, boot, now - since.get((pci, entry.container), now)))
+    verdicts = (
+        (entry, _reason(entry, place, boot, now - gaps.get((pci, entry.container), now)))
         for pci, (entry, place) in entries.items()
     )
-    return OrphanScan([(entry, reason) for entry, reason in judged if reason is not None], since)
+    return OrphanScan([(entry, reason) for entry, reason in verdicts if reason is not None], gaps)
 
 
 def _reason(entry: LedgerEntry, place: Place, boot: str, unrecorded_s: float) -> Reason | None:

@@ -17,37 +17,37 @@ from mooring.records.ledger import LedgerEntry
 _FRESH = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
 
 
-def expected(entry: LedgerEntry) -> VfSettings:
+def expected_settings(entry: LedgerEntry) -> VfSettings:
     """Return the settings that a held VF must have: those that ADD set, and the link state that ADD found.
 
     A reload also loses a link state that `init` or a person set. On InfiniBand, where VFs have no MAC, the driver keeps
     the link state.
     """
-    before = entry.original.settings
-    if entry.set.link_state is not None or before.mac is None:
+    original = entry.original.settings
+    if entry.set.link_state is not None or original.mac is None:
         return entry.set
-    return replace(entry.set, link_state=before.link_state)
+    return replace(entry.set, link_state=original.link_state)
 
 
-def forgotten(wanted: VfSettings, found: VfSettings) -> VfSettings:
+def lost_settings(target: VfSettings, current: VfSettings) -> VfSettings:
     """Return the lost settings: those of each netlink attribute that reads as on a new VF but should not.
 
     If only one setting of an attribute reads so, somebody else set the attribute, and it is not returned.
     """
-    again: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for attribute in ATTRIBUTES:
-        wishes = {name: value for name in attribute if (value := getattr(wanted, name)) is not None}
-        reported = {name: value for name in attribute if (value := getattr(found, name)) is not None}
-        is_fresh = wishes.keys() <= reported.keys() and all(
-            value == getattr(_FRESH, name) for name, value in reported.items()
+        target_values = {name: value for name in attribute if (value := getattr(target, name)) is not None}
+        current_values = {name: value for name in attribute if (value := getattr(current, name)) is not None}
+        is_fresh = target_values.keys() <= current_values.keys() and all(
+            value == getattr(_FRESH, name) for name, value in current_values.items()
         )
-        if is_fresh and any(value != reported[name] for name, value in wishes.items()):
-            again |= wishes
-    return replace(VfSettings(), **again)  # type: ignore[arg-type]
+        if is_fresh and any(value != current_values[name] for name, value in target_values.items()):
+            fields |= target_values
+    return replace(VfSettings(), **fields)  # type: ignore[arg-type]
 
 
-def changed(wanted: VfSettings, found: VfSettings) -> list[str]:
-    """Describe each setting that differs from ``wanted`` and was not lost: another program changed it."""
-    lost = forgotten(wanted, found).to_fields()
-    left = {name: value for name, value in wanted.to_fields().items() if name not in lost}
-    return differences(replace(VfSettings(), **left), found)  # type: ignore[arg-type]
+def describe_changes(target: VfSettings, current: VfSettings) -> list[str]:
+    """Describe each setting that differs from ``target`` and was not lost: another program changed it."""
+    lost_fields = lost_settings(target, current).to_fields()
+    rest = {name: value for name, value in target.to_fields().items() if name not in lost_fields}
+    return differences(replace(VfSettings(), **rest), current)  # type: ignore[arg-type]

@@ -115,9 +115,9 @@ def page(vfs: Iterable[tuple[HeldVf, VfCounters]]) -> str:
     """Return the counters of VFs in Prometheus' text format 0.0.4."""
     lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
     for vf, counters in vfs:
-        common = ",".join(f'{name}="{escaped(value)}"' for name, value in _common_labels(vf))
-        for name, more, value in _samples(counters):
-            lines[name].append(f"{name}{{{common}{more}}} {value}\n")
+        common = ",".join(f'{name}="{escape(value)}"' for name, value in _common_labels(vf))
+        for name, labels, value in _samples(counters):
+            lines[name].append(f"{name}{{{common}{labels}}} {value}\n")
     return "".join(_head(name) + "".join(samples) for name, samples in lines.items() if samples)
 
 
@@ -142,19 +142,19 @@ def _samples(counters: VfCounters) -> Iterator[tuple[str, str, int]]:
     )
     for port, counts in counters.ports.items():
         for counter, value in counts.items():
-            yield _port_sample(f',port="{escaped(port)}"', counter, value)
+            yield _port_sample(f',port="{escape(port)}"', counter, value)
     for port, counts in counters.hardware.items():
-        label = f',port="{escaped(port)}"'
-        yield from ((_HW_COUNTER, f'{label},counter="{escaped(name)}"', value) for name, value in counts.items())
+        label = f',port="{escape(port)}"'
+        yield from ((_HW_COUNTER, f'{label},counter="{escape(name)}"', value) for name, value in counts.items())
 
 
 def _port_sample(port: str, counter: str, value: int) -> tuple[str, str, int]:
     if counter in _OF_TRAFFIC:
         name, unit = _OF_TRAFFIC[counter]
         return f"{_RDMA}{name}_total", port, value * unit
-    return _PORT_COUNTER, f'{port},counter="{escaped(counter)}"', value
+    return _PORT_COUNTER, f'{port},counter="{escape(counter)}"', value
 
 
-def escaped(value: str) -> str:
+def escape(value: str) -> str:
     """Escape the value of a label for the Prometheus text format."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -13,7 +13,7 @@ from cni.spec import fields
 from cni.spec.conf import Conf, read_conf, read_plain_conf
 from cni.spec.skel import (
     IO_FAILURE,
-    REFUSED,
+    REFUSAL,
     TRY_AGAIN,
     Call,
     CniError,
@@ -79,7 +79,7 @@ def answer(
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
-        code = REFUSED if isinstance(refused, RecordError) else TRY_AGAIN
+        code = REFUSAL if isinstance(refused, RecordError) else TRY_AGAIN
         return _refusal(CniError(code, str(refused)), version)
     except OSError as failed:
         return _refusal(CniError(IO_FAILURE, f"an operation on this node failed: {failed}"), version)

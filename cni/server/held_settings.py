@@ -36,11 +36,11 @@ class HeldSettings:
         reports: dict[str, str] = {}
         changed_vfs = 0
         for entry, found in _found(node, held):
-            if entry.in_doubt or resets.forgotten(resets.expected(entry), found) != VfSettings():
+            if entry.in_doubt or resets.lost_settings(resets.expected_settings(entry), found) != VfSettings():
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
                     self._report(entry, "settings of a held vf were lost and cannot be restored", failure)
-            elif (texts := resets.changed(entry.set, found)) and _is_unchanged(node, entry, with_rates=True):
+            elif (texts := resets.describe_changes(entry.set, found)) and _is_unchanged(node, entry, with_rates=True):
                 changed_vfs += 1
                 reports[entry.pci] = "; ".join(texts)
                 self._report(entry, "settings of a held vf were changed by another program", reports[entry.pci])
@@ -73,7 +73,7 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
     """Yield each VF with its present settings, PF by PF."""
     by_pf: defaultdict[str, list[tuple[int, LedgerEntry]]] = defaultdict(list)
     for entry in held:
-        if resets.expected(entry) == VfSettings():
+        if resets.expected_settings(entry) == VfSettings():
             continue
         try:
             pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)

@@ -62,7 +62,7 @@ class Reconciler:
         places = _places(node, entries.values())
         found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
         judgement = find_orphans(found, _records(node, entries.values()), node.boot, self._unrecorded, now)
-        self._unrecorded = judgement.unrecorded
+        self._unrecorded = judgement.record_gaps
         self._backoffs = {pci: backoff for pci, backoff in self._backoffs.items() if pci in entries}
         due = [orphan for orphan in judgement.orphans if is_due(self._backoffs.get(orphan[0].pci), now)]
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}

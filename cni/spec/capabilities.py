@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cni.spec.conf import Conf
-from cni.spec.skel import BAD_CONFIG, REFUSED, Call, CniError
+from cni.spec.skel import BAD_CONFIG, REFUSAL, Call, CniError
 from mooring.annotations.assignment import AssignedVf
 
 
@@ -13,9 +13,9 @@ def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> Non
     The capabilities apply to the first VF of a call. Mooring names the interfaces of the others.
     """
     if conf.mac is not None and conf.mac != vfs[0].settings.mac:
-        assigned = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"
+        assignment_text = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"
         raise CniError(
-            REFUSED, f"the runtime requests mac {conf.mac!r}, but the assignment of vf {vfs[0].pci} {assigned}"
+            REFUSAL, f"the runtime requests mac {conf.mac!r}, but the assignment of vf {vfs[0].pci} {assignment_text}"
         )
     if not conf.ips and not call.args.get("IP"):
         return
@@ -25,7 +25,7 @@ def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> Non
         )
     if vfs[0].netdev is False:
         raise CniError(
-            REFUSED, f"the runtime requests addresses, but the pod requests vf {vfs[0].pci} without a netdev"
+            REFUSAL, f"the runtime requests addresses, but the pod requests vf {vfs[0].pci} without a netdev"
         )
     if conf.network_of(vfs[0].network).ipam is None:
         raise CniError(BAD_CONFIG, f"the runtime requests addresses, but network {vfs[0].network!r} has no ipam")

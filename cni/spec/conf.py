@@ -26,11 +26,11 @@ RUN = "/run/mooring"
 SYSFS = "/sys"
 _ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
 _ATTACHMENTS = ("cni.dev/valid-attachments", "cni.dev/attachments")
-_OURS = (
+_OWN_FIELDS = (
     *("node", "state", "run", "sysfs", "server", "ipam", "networks", "network", "policyRouting"),
     *("holdTimeoutSeconds", "awaitInit"),
 )
-_THEIRS = (
+_RUNTIME_FIELDS = (
     *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
     *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
 )
@@ -50,7 +50,7 @@ class Conf:
     ``ips`` are the runtime's requests for this attachment. ``valid`` has the attachments that GC must keep, None if the
     runtime passes no list. ``ipam_files`` are this node's own files that name its IPAM plugins; None on a node without
     a configuration file, where a call may name any plugin. ``sends_annotations``: the runtime passes the pod's
-    annotations. ``wrong`` is the error that makes the rest of the configuration unusable; it fails only calls with VFs.
+    annotations. ``error`` makes the rest of the configuration unusable; it fails only calls with VFs.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Conf:
     checks: bool = True
     collects: bool = True
     ipam_files: tuple[str, ...] | None = None
-    wrong: CniError | None = field(default=None, compare=False)
+    error: CniError | None = field(default=None, compare=False)
 
     @property
     def asks_for_vfs(self) -> bool:
@@ -84,31 +84,32 @@ class Conf:
 
     def check(self) -> None:
         """Raise the error in the configuration, if there is one; called before VFs are attached."""
-        if self.wrong is not None:
-            raise self.wrong
+        if self.error is not None:
+            raise self.error
 
     def network_of(self, network: str) -> NetworkConf:
         """Return the settings for the VFs of a network, from ``networks``, with the common IPAM as the default."""
-        own = self.networks.get(network, NetworkConf())
-        return own if own.ipam is not None else replace(own, ipam=self.ipam)
+        network_conf = self.networks.get(network, NetworkConf())
+        return network_conf if network_conf.ipam is not None else replace(network_conf, ipam=self.ipam)
 
     def every_ipam(self) -> dict[str, Mapping[str, Any]]:
         """Return every distinct IPAM configuration, by the first field that has it."""
-        named = {"ipam": self.ipam, **{f"networks.{name}.ipam": each.ipam for name, each in self.networks.items()}}
-        found: dict[str, Mapping[str, Any]] = {}
-        for name, ipam in named.items():
-            if ipam is not None and ipam not in found.values():
-                found[name] = ipam
-        return found
+        by_field = {f"networks.{name}.ipam": network.ipam for name, network in self.networks.items()}
+        by_field = {"ipam": self.ipam, **by_field}
+        ipams: dict[str, Mapping[str, Any]] = {}
+        for name, ipam in by_field.items():
+            if ipam is not None and ipam not in ipams.values():
+                ipams[name] = ipam
+        return ipams
 
-    def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
+    def ipam_conf(self, ipam: Mapping[str, Any]) -> dict[str, object]:
         """Return the configuration for a call of an IPAM plugin, in version 1.0.0 at most, which these plugins support.
 
         It has the requested addresses in both places where the plugins static and host-local read them.
         """
         conf: dict[str, object] = {"cniVersion": min(self.version, "1.0.0"), "name": self.name, "ipam": dict(ipam)}
-        asked = {"runtimeConfig": {"ips": list(self.ips)}, "args": {"cni": {"ips": list(self.ips)}}}
-        return conf | (asked if self.ips else {})
+        requests = {"runtimeConfig": {"ips": list(self.ips)}, "args": {"cni": {"ips": list(self.ips)}}}
+        return conf | (requests if self.ips else {})
 
 
 def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
@@ -117,7 +118,7 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
     if call.command == "DEL":
         return conf
     for name in raw:
-        if name not in _OURS and name not in _THEIRS and not name.startswith("cni.dev/"):
+        if name not in _OWN_FIELDS and name not in _RUNTIME_FIELDS and not name.startswith("cni.dev/"):
             fields.refuse(name, " is unknown")
     if not conf.name:
         fields.refuse("name", " is missing: a network needs a name")
@@ -127,7 +128,7 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         fields.refuse("ipMasq", ": a VF's packets bypass the host's network stack, so the host cannot masquerade them")
     fields.folder(raw, "server", RUN)
     networks = fields.optional_mapping(raw, "networks")
-    _hold_to_bounds(networks)
+    _check_limits(networks)
     return replace(
         _with_pod(conf, raw, version),
         ipam=read_ipam(raw.get("ipam"), "ipam"),
@@ -144,9 +145,9 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
     )
 
 
-def read_plain_conf(raw: Mapping[str, object], version: str, wrong: CniError) -> Conf:
+def read_plain_conf(raw: Mapping[str, object], version: str, error: CniError) -> Conf:
     """Read the part of an invalid configuration that a pod without VFs needs; raise CniError 7."""
-    return replace(_with_pod(_read_places(raw, version), raw, version), wrong=wrong)
+    return replace(_with_pod(_read_places(raw, version), raw, version), error=error)
 
 
 def _with_pod(conf: Conf, raw: Mapping[str, object], version: str) -> Conf:
@@ -165,13 +166,13 @@ def sends_annotations(raw: Mapping[str, object]) -> bool:
     return isinstance(capabilities, dict) and capabilities.get(_ANNOTATIONS) is True
 
 
-def _hold_to_bounds(networks: Mapping[str, object]) -> None:
+def _check_limits(networks: Mapping[str, object]) -> None:
     """Refuse too many networks or routes: a tenant may write them, and reading them delays other pods' calls."""
     routes = [network.get("routes") for network in networks.values() if isinstance(network, dict)]
-    listed = sum(len(each) for each in routes if isinstance(each, list))
-    for what, count, most in (("networks", len(networks), _MOST_NETWORKS), ("routes", listed, _MOST_ROUTES)):
-        if count > most:
-            fields.refuse("networks", f": {count} {what} exceed the limit of {most}")
+    route_count = sum(len(entries) for entries in routes if isinstance(entries, list))
+    for kind, count, limit in (("networks", len(networks), _MOST_NETWORKS), ("routes", route_count, _MOST_ROUTES)):
+        if count > limit:
+            fields.refuse("networks", f": {count} {kind} exceed the limit of {limit}")
 
 
 def _read_places(raw: Mapping[str, object], version: str) -> Conf:
@@ -188,11 +189,11 @@ def _read_places(raw: Mapping[str, object], version: str) -> Conf:
 
 def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
     """Return the pod's annotations; the runtime sends null for a pod without annotations."""
-    given = fields.optional_mapping(raw, "runtimeConfig").get(_ANNOTATIONS)
-    if given is None:
+    value = fields.optional_mapping(raw, "runtimeConfig").get(_ANNOTATIONS)
+    if value is None:
         return {}
-    annotations = fields.mapping(given, f"runtimeConfig.{_ANNOTATIONS}")
-    if not all(isinstance(value, str) for value in annotations.values()):
+    annotations = fields.mapping(value, f"runtimeConfig.{_ANNOTATIONS}")
+    if not all(isinstance(annotation, str) for annotation in annotations.values()):
         fields.refuse(f"runtimeConfig.{_ANNOTATIONS}", ": the pod's annotations must be strings")
     return annotations
 
@@ -204,18 +205,18 @@ def _mac(raw: Mapping[str, object], call: Call) -> str | None:
         return None
     try:
         return mac(Value(value, "configuration", ContractError, step="runtimeConfig.mac"))
-    except ContractError as wrong:
-        fields.refuse("runtimeConfig.mac", f": {wrong.rule}")
+    except ContractError as error:
+        fields.refuse("runtimeConfig.mac", f": {error.rule}")
 
 
 def _ips(raw: Mapping[str, object]) -> tuple[str, ...]:
-    asked = fields.strings(fields.optional_mapping(raw, "runtimeConfig").get("ips"), "runtimeConfig.ips")
-    for address in asked:
+    addresses = fields.strings(fields.optional_mapping(raw, "runtimeConfig").get("ips"), "runtimeConfig.ips")
+    for address in addresses:
         try:
             ip_interface(address)
         except ValueError:
             fields.refuse("runtimeConfig.ips", f": {address!r:.80} is not an IP address")
-    return asked
+    return addresses
 
 
 def _valid(raw: Mapping[str, object]) -> frozenset[tuple[str, str]] | None:
@@ -223,8 +224,11 @@ def _valid(raw: Mapping[str, object]) -> frozenset[tuple[str, str]] | None:
     name = next((name for name in _ATTACHMENTS if name in raw), None)
     if name is None:
         return None
-    listed: Sequence[Mapping[str, Any]] = fields.mappings(raw[name], name)
+    attachments: Sequence[Mapping[str, Any]] = fields.mappings(raw[name], name)
     try:
-        return frozenset((fields.text(each, "containerID", ""), fields.text(each, "ifname", "")) for each in listed)
-    except CniError as wrong:
-        fields.refuse(name, f": {wrong.msg}")
+        return frozenset(
+            (fields.text(attachment, "containerID", ""), fields.text(attachment, "ifname", ""))
+            for attachment in attachments
+        )
+    except CniError as error:
+        fields.refuse(name, f": {error.msg}")

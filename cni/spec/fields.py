@@ -48,11 +48,11 @@ def mappings(value: object, name: str) -> Sequence[Mapping[str, Any]]:
     """Read a list of objects; null is an empty list."""
     if not isinstance(value, list | None):
         refuse(name, f": {value!r:.80} is not a list")
-    return [mapping(each, f"{name}[{index}]") for index, each in enumerate(value or ())]
+    return [mapping(item, f"{name}[{index}]") for index, item in enumerate(value or ())]
 
 
 def strings(value: object, name: str) -> tuple[str, ...]:
     """Read a list of strings; null is an empty list."""
-    if not isinstance(value, list | None) or not all(isinstance(each, str) for each in value or ()):
+    if not isinstance(value, list | None) or not all(isinstance(item, str) for item in value or ()):
         refuse(name, f": {value!r:.80} is not a list of strings")
     return tuple(value or ())

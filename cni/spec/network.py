@@ -69,8 +69,8 @@ def _route(document: Mapping[str, Any], name: str) -> Route:
         destination = ip_network(dst)
         if gateway is not None and ip_address(gateway).version != destination.version:
             raise ValueError(f"{dst!r} and {gateway!r} belong to different address families")
-    except ValueError as wrong:
-        fields.refuse(name, f" is not a route: {str(wrong)[:160]}")
+    except ValueError as error:
+        fields.refuse(name, f" is not a route: {str(error)[:160]}")
     return Route(str(destination), gateway)
 
 

@@ -34,7 +34,7 @@ class OwnIpam:
     ipams: Sequence[Mapping[str, Any]] = ()
     networks: frozenset[str] = field(default_factory=frozenset)
 
-    def refuse_others(self, ipam: Mapping[str, Any], name: str, network: str) -> None:
+    def check_ipam(self, ipam: Mapping[str, Any], name: str, network: str) -> None:
         """Raise CniError 7 if an IPAM configuration is not one of the node's own; ``name`` is its field.
 
         IPAM plugins store addresses by ``network``, the network of the call. Only a configuration that is exactly one
@@ -42,24 +42,25 @@ class OwnIpam:
         """
         if ipam in self.ipams:
             return
-        of_type = [own for own in self.ipams if own["type"] == ipam["type"]]
-        if not of_type:
+        candidates = [candidate for candidate in self.ipams if candidate["type"] == ipam["type"]]
+        if not candidates:
             fields.refuse(f"{name}.type", f": {ipam['type']!r:.80} is not an IPAM plugin that {_FILES}")
-        foreign = [_foreign(ipam, own) for own in of_type]
-        if None not in foreign:
-            key = str(foreign[0])
+        foreign_keys = [_foreign_key(ipam, candidate) for candidate in candidates]
+        if None not in foreign_keys:
+            key = str(foreign_keys[0])
             fields.refuse(f"{name[:80]}.{key}", f": {ipam[key]!r:.80} is not an address and differs from what {_FILES}")
         if network in self.networks:
             fields.refuse("name", f": {network!r} is one of this node's own networks and has a different ipam there")
 
 
-def _foreign(ipam: Mapping[str, Any], own: Mapping[str, Any]) -> str | None:
+def _foreign_key(ipam: Mapping[str, Any], own_ipam: Mapping[str, Any]) -> str | None:
     """Return the first field that differs from the node's own and is not an address; None if there is none."""
     return next(
         (
             key
             for key, value in ipam.items()
-            if (key not in own or own[key] != value) and not (key in _ADDRESSES and _has_addresses_only(value))
+            if (key not in own_ipam or own_ipam[key] != value)
+            and not (key in _ADDRESSES and _has_addresses_only(value))
         ),
         None,
     )

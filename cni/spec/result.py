@@ -57,9 +57,9 @@ class AttachedVf:
 def read_previous(value: object, version: str) -> dict[str, Any]:
     """Check the chain's result so far and convert it to the configuration's version; raise CniError 7."""
     result = fields.mapping(value, "prevResult")
-    said = fields.text(result, "cniVersion", version)
-    if said not in (*_OLD, *_NEW):
-        fields.refuse("prevResult.cniVersion", f": {said[:80]!r} is not one of {', '.join((*_OLD, *_NEW))}")
+    result_version = fields.text(result, "cniVersion", version)
+    if result_version not in (*_OLD, *_NEW):
+        fields.refuse("prevResult.cniVersion", f": {result_version[:80]!r} is not one of {', '.join((*_OLD, *_NEW))}")
     lists = {name: fields.mappings(result.get(name), f"prevResult.{name}") for name in ("interfaces", "ips", "routes")}
     for interface in lists["interfaces"]:
         for name in ("name", "mac", "sandbox"):
@@ -69,7 +69,7 @@ def read_previous(value: object, version: str) -> dict[str, Any]:
     for route in lists["routes"]:
         _check_route(route)
     fields.optional_mapping(result, "dns")
-    return _converted(result, version) | {"cniVersion": version}
+    return _convert(result, version) | {"cniVersion": version}
 
 
 def _check_ip(ip: Mapping[str, Any]) -> None:
@@ -77,8 +77,8 @@ def _check_ip(ip: Mapping[str, Any]) -> None:
     try:
         ip_interface(address if isinstance(address, str) else "")
         ip_address(gateway if isinstance(gateway, str) else "0.0.0.0" if not gateway else "")
-    except ValueError as wrong:
-        fields.refuse("prevResult.ips", f": {str(wrong)[:160]}")
+    except ValueError as error:
+        fields.refuse("prevResult.ips", f": {str(error)[:160]}")
     if interface is not None and (type(interface) is not int or interface < 0):
         fields.refuse("prevResult.ips", f": interface {interface!r:.80} is not an index")
 
@@ -88,20 +88,22 @@ def _check_route(route: Mapping[str, Any]) -> None:
     try:
         ip_network(dst if isinstance(dst, str) else "", strict=False)
         ip_address(gateway if isinstance(gateway, str) else "0.0.0.0" if not gateway else "")
-    except ValueError as wrong:
-        fields.refuse("prevResult.routes", f": {str(wrong)[:160]}")
+    except ValueError as error:
+        fields.refuse("prevResult.routes", f": {str(error)[:160]}")
 
 
-def _converted(result: Mapping[str, Any], version: str) -> dict[str, Any]:
+def _convert(result: Mapping[str, Any], version: str) -> dict[str, Any]:
     """Convert a result to another version: up to 0.4.0 addresses have a family, and interfaces only the old fields."""
-    converted = dict(result)
-    if version in _OLD and "interfaces" in converted:
-        kept = ({name: each[name] for name in _OLD_INTERFACE if name in each} for each in result["interfaces"] or ())
-        converted["interfaces"] = list(kept)
-    if "ips" in converted:
-        plain = ({name: ip[name] for name in ip if name != "version"} for ip in result["ips"] or ())
-        converted["ips"] = [{**ip, **_family(ip["address"], version)} for ip in plain]
-    return converted
+    document = dict(result)
+    if version in _OLD and "interfaces" in document:
+        interfaces = result["interfaces"] or ()
+        document["interfaces"] = [
+            {name: interface[name] for name in _OLD_INTERFACE if name in interface} for interface in interfaces
+        ]
+    if "ips" in document:
+        ips = ({name: ip[name] for name in ip if name != "version"} for ip in result["ips"] or ())
+        document["ips"] = [{**ip, **_family(ip["address"], version)} for ip in ips]
+    return document
 
 
 def _family(address: str, version: str) -> dict[str, str]:
@@ -117,7 +119,7 @@ def add_result(
     previous: Mapping[str, Any] | None,
     version: str,
     netns: str,
-    attached: Sequence[AttachedVf],
+    vfs: Sequence[AttachedVf],
     dns: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the chain's result with Mooring's interfaces appended, and their addresses if they may be the pod's IPs.
@@ -129,17 +131,17 @@ def add_result(
     interfaces = list(result.get("interfaces") or ())
     ips = list(result.get("ips") or ())
     routes = list(result.get("routes") or ())
-    mains = [vf for vf in attached if vf.name == _MAIN] or attached
-    for vf in attached:
-        more = {"mtu": vf.mtu, **({"pciID": vf.pci} if vf.pci else {})} if version == "1.1.0" else {}
-        interfaces.append({"name": vf.name, "mac": vf.mac, "sandbox": netns, **more})
+    mains = [vf for vf in vfs if vf.name == _MAIN] or vfs
+    for vf in vfs:
+        extra_fields = {"mtu": vf.mtu, **({"pciID": vf.pci} if vf.pci else {})} if version == "1.1.0" else {}
+        interfaces.append({"name": vf.name, "mac": vf.mac, "sandbox": netns, **extra_fields})
         if previous is not None or vf not in mains:
             continue
         ips += [_ip(address, len(interfaces) - 1, version) for address in vf.addresses]
         routes += [{"dst": route.dst, **({"gw": route.gateway} if route.gateway else {})} for route in vf.routes]
-    servers = next((said for said in (result.get("dns"), dns, *(vf.dns for vf in attached)) if said), None)
-    told = {name: value for name, value in {"routes": routes, "dns": servers}.items() if value}
-    return result | {"interfaces": interfaces, "ips": ips} | told
+    servers = next((candidate for candidate in (result.get("dns"), dns, *(vf.dns for vf in vfs)) if candidate), None)
+    optional_fields = {name: value for name, value in {"routes": routes, "dns": servers}.items() if value}
+    return result | {"interfaces": interfaces, "ips": ips} | optional_fields
 
 
 def _ip(address: Address, interface: int, version: str) -> dict[str, Any]:

@@ -32,17 +32,17 @@ BAD_CONFIG = 7
 TRY_AGAIN = 11
 # STATUS only: the plugin cannot handle any ADD.
 UNAVAILABLE = 50
-REFUSED = 100
-NIC_REFUSED = 101
-VF_MISSING = 102
+REFUSAL = 100
+NIC_REFUSAL = 101
+MISSING_VF = 102
 # CHECK only: the pod's VFs differ from what ADD configured.
-DRIFTED = 103
+DRIFT = 103
 
 # The forwarder sends its own version to the server in this variable.
 FORWARDER = "MOORING_FORWARDER"
 # Set for every IPAM plugin that this program starts, and so for its children: they must not call mooring-cni.
 IN_IPAM = "MOORING_IPAM"
-CALLED_AGAIN = "an ipam plugin that mooring-cni called has called mooring-cni"
+RECURSIVE_CALL = "an ipam plugin that mooring-cni called has called mooring-cni"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
 _MOST_BYTES = 16 << 20
@@ -134,8 +134,8 @@ def check_version(command: Command, conf: Mapping[str, object]) -> None:
 
 def version_answer(conf: Mapping[str, object]) -> str:
     """Return the answer to VERSION; as the specification requires, it has the caller's version, even an unknown one."""
-    said = conf.get("cniVersion")
-    version = said if isinstance(said, str) and _VERSION.fullmatch(said) else VERSIONS[-1]
+    conf_version = conf.get("cniVersion")
+    version = conf_version if isinstance(conf_version, str) and _VERSION.fullmatch(conf_version) else VERSIONS[-1]
     return json.dumps({"cniVersion": version, "supportedVersions": list(VERSIONS)})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cni.kernel.sysfs import Sysfs
-from cni.spec.skel import REFUSED, CniError
+from cni.spec.skel import REFUSAL, CniError
 from cni.vf.node import Node
 from mooring.annotations.assignment import AssignedVf
 from mooring.folders import record_names
@@ -22,7 +22,7 @@ def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
     users = _users(node, [vf.pci for vf in vfs])
     for vf, user in zip(vfs, users, strict=True):
         if user not in (None, AWAY):
-            raise CniError(REFUSED, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not available for a pod: {user}")
+            raise CniError(REFUSAL, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not available for a pod: {user}")
 
 
 def user_before_pod(node: Node, pci: str) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cni.spec.skel import REFUSED, TRY_AGAIN, CniError
+from cni.spec.skel import REFUSAL, TRY_AGAIN, CniError
 from cni.vf.node import Node
 from mooring.annotations.assignment import AssignedVf
 from mooring.records import node_offer
@@ -40,7 +40,7 @@ def refusal(node: Node, uid: str, what: str) -> CniError:
     paths = (node.ledger.state / pod_record_name(uid), node.ledger.state / node_offer.NAME)
     age_s = datetime.now(UTC).timestamp() - max(map(_written_at, paths))
     # A time in the future means that the clock was set back, and proves no recent change.
-    code = TRY_AGAIN if 0 <= age_s < MAY_CHANGE_S else REFUSED
+    code = TRY_AGAIN if 0 <= age_s < MAY_CHANGE_S else REFUSAL
     advice = "if the cluster's offer allows it, run mooring-advertiser init on this node"
     return CniError(code, f"the assignment exceeds this node's offer: {what}", advice)
 

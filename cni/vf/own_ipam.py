@@ -31,7 +31,7 @@ def check(conf: Conf) -> None:
         return
     own = _read(conf.ipam_files)
     for name, ipam in named.items():
-        own.refuse_others(ipam, name, conf.name)
+        own.check_ipam(ipam, name, conf.name)
 
 
 def types(files: Sequence[str]) -> list[str]:
@@ -54,7 +54,7 @@ def _permitted(own: OwnIpam, ipam: Mapping[str, Any] | None, conf: Conf) -> Mapp
     if ipam is None:
         return None
     try:
-        own.refuse_others(ipam, "ipam", conf.name)
+        own.check_ipam(ipam, "ipam", conf.name)
     except CniError as foreign:
         _log.warning("ipam plugin is skipped", reason=str(foreign))
         return None

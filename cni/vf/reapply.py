@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from cni.plan import admin_mac, resets
-from cni.spec.skel import NIC_REFUSED, CniError
+from cni.spec.skel import NIC_REFUSAL, CniError
 from cni.vf import vf_reset
 from cni.vf.node import Node
 from cni.vf.rates import pf_rates
@@ -28,17 +28,17 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
     pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, limit_s=0):
         found = node.vf_settings.read_all(pf)
-        expected = resets.expected(entry)
-        again = resets.forgotten(expected, found[vf])
+        expected = resets.expected_settings(entry)
+        again = resets.lost_settings(expected, found[vf])
         if again != VfSettings():
             # Record the time first: an unnecessary Event is better than a missing one.
             node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
             pf_rates.enrol(node, pf_pci, pf, found, [again])
             vf_reset.write_at_once(node, entry.pci, pf, vf, again)
         written = _write_again(node, entry, pf, vf) if entry.in_doubt else again
-        if still := resets.forgotten(expected, node.vf_settings.read(pf, vf)).to_fields():
+        if still := resets.lost_settings(expected, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(
-                NIC_REFUSED, f"pf {pf!r} accepted {', '.join(still)} of vf {vf}, but reports them as unset again"
+                NIC_REFUSAL, f"pf {pf!r} accepted {', '.join(still)} of vf {vf}, but reports them as unset again"
             )
     return written if again == VfSettings() else again
 
@@ -46,7 +46,7 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
 def _write_again(node: Node, entry: LedgerEntry, pf: str, vf: int) -> VfSettings:
     """Write MAC, VLAN and spoof check as the PF reports them, end the doubt, and return them. Raise OSError."""
     found = node.vf_settings.read(pf, vf)
-    mac = admin_mac.known(found.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
+    mac = admin_mac.certain_mac(found.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
     vlan, qos = (found.vlan, found.qos) if found.vlan or found.qos else (None, None)
     # It reads as off if the PF accepted "off" and then refused "on".
     was_on = entry.original.settings.spoofchk if entry.set.spoofchk is None else entry.set.spoofchk

@@ -29,7 +29,7 @@ _RESETTING = {"ice": frozenset({"mac", "vlan", "qos", "trust"}), "hns3": frozens
 def write(node: Node, pci: str, pf: str, vf: int, settings: VfSettings, found: VfSettings) -> None:
     """Write settings of the VF at ``pci``; ``found`` are the present ones. Raise OSError (ENODEV for a lost device)."""
     resetting = _resetting(node, pci, settings, found)
-    for piece in attachment.one_by_one(settings) if resetting else [settings]:
+    for piece in attachment.split_settings(settings) if resetting else [settings]:
         before = node.sysfs.rdma_identity(pci)
         write_at_once(node, pci, pf, vf, piece)
         if before is not None and resetting & piece.to_fields().keys():

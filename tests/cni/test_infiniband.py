@@ -16,7 +16,7 @@ from cni.kernel import netns
 from cni.kernel.netlink import Link
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
-from cni.spec.skel import NIC_REFUSED, Call, CniError
+from cni.spec.skel import NIC_REFUSAL, Call, CniError
 from cni.vf.attach.attach import attach
 from cni.vf.detach import unrecorded
 from cni.vf.detach.detach import detach
@@ -197,7 +197,7 @@ def test_what_mlx4_has_no_operation_for_is_refused_by_name(mlx4: Node, wish: VfS
     """Placement keeps such a pod away; nothing is kept of one that comes all the same."""
     with pytest.raises(CniError, match=r"refuses (guid|link_state) .*EOPNOTSUPP") as refused:
         _add(mlx4, wish)
-    assert refused.value.code == NIC_REFUSED
+    assert refused.value.code == NIC_REFUSAL
     assert mlx4.ledger.read(VF0) is None
 
 
@@ -252,7 +252,7 @@ def test_a_vf_whose_pf_refuses_the_guid_is_not_handed_out_and_is_named(bare: Nod
     refusing = replace(bare, vf_settings=Refusing(bare.vf_settings.table, []))
     with pytest.raises(CniError, match="refuses guid") as refused:
         _add(refusing, VfSettings())
-    assert refused.value.code == NIC_REFUSED
+    assert refused.value.code == NIC_REFUSAL
     assert bare.ledger.read(VF0) is None
     assert "refuses guid" in read_guid_failures(bare.run)[VF0]
     # Rebound in a tree of files, the VF still shows no GUID.

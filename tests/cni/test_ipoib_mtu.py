@@ -11,7 +11,7 @@ from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.network import NetworkConf
 from cni.spec.result import AttachedVf
-from cni.spec.skel import NIC_REFUSED, Call, CniError
+from cni.spec.skel import NIC_REFUSAL, Call, CniError
 from cni.vf.attach.move_in import PendingAttachment, move_all_in
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, temporary_name
@@ -97,7 +97,7 @@ def test_an_mtu_that_the_nic_refuses_is_named(node: Node) -> None:
     """A veth takes 65,535 at most."""
     with pytest.raises(CniError, match=r"vf 0 of pf 'ib0' refuses mtu 70000") as error:
         _moved_in(node, 70_000)
-    assert error.value.code == NIC_REFUSED
+    assert error.value.code == NIC_REFUSAL
 
 
 def test_a_netdev_that_stays_the_same_has_it_too(node: Node) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cni.kernel.sysfs import Sysfs
 from cni.plan.attachment import check_rates, reserved_mbps
-from cni.spec.skel import NIC_REFUSED, CniError
+from cni.spec.skel import NIC_REFUSAL, CniError
 from cni.vf.attach.attach import set_all
 from cni.vf.attach.move_in import PendingAttachment
 from cni.vf.ledger import Ledger
@@ -75,7 +75,7 @@ def test_what_the_other_pf_has_reserved_counts(node: Node) -> None:
         CniError, match="100001 Mb/s, 70000 of them on other PFs of the same cable, would exceed"
     ) as refused:
         put(node, pending("enp4s0f1", 0, 30_001))
-    assert refused.value.code == NIC_REFUSED
+    assert refused.value.code == NIC_REFUSAL
     put(node, pending("enp4s0f1", 0, 30_000))
     assert held(node) == 100_000
 

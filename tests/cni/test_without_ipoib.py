@@ -12,7 +12,7 @@ import pytest
 
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
-from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.spec.skel import MISSING_VF, NIC_REFUSAL, Call, CniError
 from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
 from cni.vf.ledger import Ledger
@@ -101,7 +101,7 @@ def test_a_setting_is_refused_by_name_and_nothing_is_kept(node: Node) -> None:
     """The scheduler places no such request here; the PF may have lost its netdev since."""
     with pytest.raises(CniError, match=r"refuses guid .*EOPNOTSUPP") as refused:
         add(node, VfSettings(guid="02:00:00:00:00:00:00:01"))
-    assert refused.value.code == NIC_REFUSED
+    assert refused.value.code == NIC_REFUSAL
     assert node.ledger.read(VF0) is None
 
 
@@ -165,7 +165,7 @@ def test_another_pfs_name_is_refused(name: str, node: Node) -> None:
     """Promise 3: never another VF."""
     with pytest.raises(CniError, match="is not vf 0 of pf") as refused:
         add(node, pf=name)
-    assert refused.value.code == VF_MISSING
+    assert refused.value.code == MISSING_VF
 
 
 def test_a_vf_is_given_back_though_ipoib_came_or_went_meanwhile(node: Node) -> None:

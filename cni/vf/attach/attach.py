@@ -20,7 +20,7 @@ from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry, wait_until
 from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
-from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
+from cni.spec.skel import MISSING_VF, NIC_REFUSAL, Call, CniError
 from cni.vf import host_users, offer, rdma_users, vf_reset
 from cni.vf.attach import guid
 from cni.vf.attach.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
@@ -113,16 +113,16 @@ def _as_pending(
     original, device = _as_found(node, vf)
     if vf.netdev is False and device is None:
         raise CniError(
-            VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, but the pod requests one without a netdev"
+            MISSING_VF, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, but the pod requests one without a netdev"
         )
     if vf.netdev and original.name is None:
-        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, but the pod requests one")
+        raise CniError(MISSING_VF, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, but the pod requests one")
     if conf.network_of(vf.network).mtu is None:
         attachment.check_own_mtu(vf, original.mtu, _mtu_limit(node, vf))
     found = original.settings
     terms = offer.of_pf(node, pf_pci)
     wished = replace(vf.settings, vlan=terms.vlan) if terms.vlan and node.enforces_offer else vf.settings
-    settings = attachment.effective(wished, found, original.netdev_mac, vf.link)
+    settings = attachment.effective_settings(wished, found, original.netdev_mac, vf.link)
     settings, share = attachment.with_default_share(settings, found, vf.link, terms.default_share_mbps)
     guid_mac = guid.missing_mac(node, vf, pf_pci, original)
     given = guid.missing_guid(node, vf, pf_pci, original) if settings.guid is None else None
@@ -154,7 +154,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's original state, and its RDMA device name; raise CniError 102 if a part is not on the host."""
     device = recorded_device(node, vf.pci)
     if device is not None and rdma.mode() == "exclusive" and not _has_device(node, vf.pci):
-        raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
+        raise CniError(MISSING_VF, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
     found = node.vf_settings.read(vf.pf, vf.vf)
     # Only for InfiniBand: an Ethernet netdev may appear later, because its driver is being bound.
@@ -163,7 +163,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     # If the kernel reports a parent, it must be this VF. Later lookups compare with `original.parent`.
     link = netdev_of(node, vf.pci, APPEARS_S, None)
     if link is None:
-        raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
+        raise CniError(MISSING_VF, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
     # A name that is not UTF-8 cannot be recorded, and DEL removes it.
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
     noted = retry(lambda: netdev_state.read(link.index), RENAME_ERRNOS, RENAME_S)
@@ -228,19 +228,19 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     except OSError as refused:
         raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
-        raise CniError(NIC_REFUSED, attachment.contradiction_text(vf, wrong))
+        raise CniError(NIC_REFUSAL, attachment.contradiction_text(vf, wrong))
     if settings.mac is not None and has_netdev(pending):
         _set_mac(node, pending, settings.mac)
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
     """Find the setting that a PF refuses by writing one at a time; the kernel does not report which one it was."""
-    for alone in attachment.one_by_one(settings):
+    for alone in attachment.split_settings(settings):
         try:
             node.vf_settings.write(vf.pf, vf.vf, alone)
         except OSError as said:
-            return CniError(NIC_REFUSED, attachment.refusal_text(vf, alone, said))
-    return CniError(NIC_REFUSED, attachment.refusal_text(vf, settings, refused))
+            return CniError(NIC_REFUSAL, attachment.refusal_text(vf, alone, said))
+    return CniError(NIC_REFUSAL, attachment.refusal_text(vf, settings, refused))
 
 
 def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
@@ -262,4 +262,4 @@ def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
 
     if not wait_until(ensure_mac, _MAC_S):
         text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
-        raise CniError(NIC_REFUSED, f"{text}; the mac did not appear on its netdev")
+        raise CniError(NIC_REFUSAL, f"{text}; the mac did not appear on its netdev")

@@ -12,9 +12,9 @@ from functools import partial
 import structlog
 
 from cni.kernel import driver, netlink
-from cni.plan.admin_mac import known
+from cni.plan.admin_mac import certain_mac
 from cni.plan.attachment import NO_MAC, probed_mac, refusal_text
-from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
+from cni.spec.skel import NIC_REFUSAL, TRY_AGAIN, CniError
 from cni.vf import host_users, offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, derived_guid, device_returns, name_device, netdev_of, set_aside
@@ -74,7 +74,7 @@ def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
         what = refusal_text(pending.vf, settings, refused)
         guid_failures.note(node.run, pending.vf.pci, what)
         if refused.errno not in NO_SUCH_SETTING:
-            raise CniError(NIC_REFUSED, what, "the vf has no guid") from refused
+            raise CniError(NIC_REFUSAL, what, "the vf has no guid") from refused
         _log.warning("vf gets no guid: its pf has no setting for one", pci=pending.vf.pci, reason=str(refused))
         return replace(pending, entry=without, settings=replace(pending.settings, guid=None), gives_guid=False)
     _log.info("vf has no guid, setting one", pci=pending.vf.pci, guid=pending.settings.guid)
@@ -122,11 +122,11 @@ def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
     try:
         with hold(node.run, pending.pf_pci, _LOCK_S):
             found = node.vf_settings.read(vf.pf, vf.vf)
-            mac = known(found.mac, node.sysfs.driver(pending.pf_pci))
+            mac = certain_mac(found.mac, node.sysfs.driver(pending.pf_pci))
             write_again(partial(node.vf_settings.write, vf.pf, vf.vf), VfSettings(mac=mac, spoofchk=found.spoofchk))
     except OSError as again:
         what = refusal_text(vf, VfSettings(mac=refused), again)
-        raise CniError(NIC_REFUSED, what, "it also refuses the mac and the spoof check that it reports") from again
+        raise CniError(NIC_REFUSAL, what, "it also refuses the mac and the spoof check that it reports") from again
 
 
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
@@ -162,7 +162,7 @@ def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
         _find_again(node, pending)
     except OSError as stuck:
         what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} did not come back after a driver rebind for {purpose}"
-        raise CniError(NIC_REFUSED, what, str(stuck)) from stuck
+        raise CniError(NIC_REFUSAL, what, str(stuck)) from stuck
 
 
 def _find_again(node: Node, pending: PendingAttachment) -> None:

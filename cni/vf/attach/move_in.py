@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from cni.kernel import ipoib, netlink, netns, pod_link, rdma
 from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry
 from cni.plan import addressing
-from cni.plan.addressing import Addressing, InterfaceConfig
+from cni.plan.addressing import AddressPlan, InterfaceConfig
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
-from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
+from cni.spec.skel import IO_FAILURE, NIC_REFUSAL, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node, netdev_index, temporary_name
 from mooring.annotations.assignment import AssignedVf
@@ -41,7 +41,7 @@ class PendingAttachment:
 def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
     """Return the IPAM call for a VF as its ledger entry stores it; None for a VF without addresses."""
     asked = conf.network_of(vf.network).ipam
-    return Ipam(ifname, conf.delegated(asked), call.path) if asked is not None else None
+    return Ipam(ifname, conf.ipam_conf(asked), call.path) if asked is not None else None
 
 
 def move_all_in(
@@ -156,7 +156,7 @@ def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
         netns.run_in(entry.netns.path, lambda: _set_mtu_of(entry.ifname, mtu))
     except OSError as refused:
         what = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
-        raise CniError(NIC_REFUSED, what, symbol(refused)) from refused
+        raise CniError(NIC_REFUSAL, what, symbol(refused)) from refused
 
 
 def _set_mtu_of(name: str, mtu: int) -> None:
@@ -166,7 +166,7 @@ def _set_mtu_of(name: str, mtu: int) -> None:
     netlink.set_mtu(index, mtu)
 
 
-def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> AttachedVf:
+def _settle(entry: LedgerEntry, wanted: AddressPlan, given: ipam.IpamResult) -> AttachedVf:
     """Configure a VF's link and return it for the result; the calling thread is in the pod's namespace."""
     with _naming(entry):
         link = pod_link.configure(entry.ifname, wanted)

@@ -13,7 +13,7 @@ import structlog
 
 from cni.plan import admin_mac
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, contradiction_text, differences, refusal_text
-from cni.spec.skel import NIC_REFUSED, CniError
+from cni.spec.skel import NIC_REFUSAL, CniError
 from cni.vf import vf_reset
 from cni.vf.node import Node, derived_guid
 from mooring.locks import hold
@@ -123,7 +123,7 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
         if entry.in_doubt or node.ledger.is_in_doubt(entry.pci):
             refusals += _write_again(node, entry, wanted, changed)
     if refusals:
-        raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+        raise CniError(NIC_REFUSAL, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 
 
 def _contradictions(node: Node, entry: LedgerEntry, written: Mapping[str, object]) -> list[str]:
@@ -158,7 +158,7 @@ def _confining(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Coll
     driver = node.sysfs.driver(node.sysfs.pf_of(entry.pci))
     mac = wanted.mac if "mac" in changed else None
     if mac is None:
-        mac = admin_mac.known(found.mac, driver)
+        mac = admin_mac.certain_mac(found.mac, driver)
     elif _was_own(node, entry):
         mac = NO_MAC
     is_kept = wanted.spoofchk is None or "spoofchk" not in changed

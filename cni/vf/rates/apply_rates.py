@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cni.plan import attachment
-from cni.spec.skel import NIC_REFUSED, CniError
+from cni.spec.skel import NIC_REFUSAL, CniError
 from cni.vf import offer, vf_reset
 from cni.vf.node import Node, pfs_of_port
 from cni.vf.rates import pf_rates
@@ -180,9 +180,9 @@ def _write(node: Node, entry: LedgerEntry, settings: VfSettings, found: VfSettin
         if changes != VfSettings():
             vf_reset.write_at_once(node, entry.pci, entry.pf, entry.vf, changes)
     except OSError as refused:
-        raise CniError(NIC_REFUSED, attachment.refusal_text(entry, changes, refused)) from refused
+        raise CniError(NIC_REFUSAL, attachment.refusal_text(entry, changes, refused)) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(entry.pf, entry.vf)):
-        raise CniError(NIC_REFUSED, attachment.contradiction_text(entry, wrong))
+        raise CniError(NIC_REFUSAL, attachment.contradiction_text(entry, wrong))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from cni.plan import attachment
-from cni.spec.skel import NIC_REFUSED, CniError
+from cni.spec.skel import NIC_REFUSAL, CniError
 from cni.vf import offer
 from cni.vf.node import Node
 from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
@@ -115,4 +115,4 @@ def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wan
         node.vf_settings.clear_rates(pf, without_rates(found))
     except OSError as refused:
         what = f"pf {pf!r} refuses rates 0/0 for its vfs: {symbol(refused)}"
-        raise CniError(NIC_REFUSED, what, "without them min_tx_rate has no effect on that pf") from refused
+        raise CniError(NIC_REFUSAL, what, "without them min_tx_rate has no effect on that pf") from refused

@@ -94,17 +94,18 @@ def test_spoof_check_brings_an_admin_mac_with_it() -> None:
     """Without a requested MAC: a VF without an admin MAC gets the netdev's; the netdev gets an existing admin MAC."""
     wish = VfSettings(spoofchk=True)
     own, other = "02:00:00:00:00:01", "02:00:00:00:00:02"
-    assert attachment.effective(wish, VfSettings(mac=attachment.NO_MAC), own).mac == own
-    assert attachment.effective(wish, VfSettings(mac=other), own).mac == other
-    assert attachment.effective(wish, VfSettings(), own).mac is None
+    assert attachment.effective_settings(wish, VfSettings(mac=attachment.NO_MAC), own).mac == own
+    assert attachment.effective_settings(wish, VfSettings(mac=other), own).mac == other
+    assert attachment.effective_settings(wish, VfSettings(), own).mac is None
     assert (
-        attachment.effective(VfSettings(spoofchk=True, mac=other), VfSettings(mac=attachment.NO_MAC), own).mac == other
+        attachment.effective_settings(VfSettings(spoofchk=True, mac=other), VfSettings(mac=attachment.NO_MAC), own).mac
+        == other
     )
 
 
 def test_settings_are_split_by_netlink_attribute_in_the_kernels_order() -> None:
     """VLAN with its priority and the two rates travel together."""
-    pieces = attachment.one_by_one(VfSettings(5, 9, vlan=7, qos=3, mac="02:00:00:00:00:01", trust=False))
+    pieces = attachment.split_settings(VfSettings(5, 9, vlan=7, qos=3, mac="02:00:00:00:00:01", trust=False))
     assert [list(piece.to_fields()) for piece in pieces] == [
         ["mac"],
         ["vlan", "qos"],

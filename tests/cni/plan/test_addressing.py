@@ -53,9 +53,9 @@ def test_a_chain_keeps_its_default_route() -> None:
     """IPAM's default route is the main plugin's first; in a chain only the network's configuration may request one."""
     configured = InterfaceConfig("net4", (), (), (Route("::/0", "fd00::ff"), Route("10.9.0.0/16", "10.0.0.1")))
     assert [one.routes for one in plan([A, B], None, policy=True)] == [A.routes, ()]
-    assert [one.routes for one in plan([A, configured], {}, policy=True)] == [(), configured.configured]
+    assert [one.routes for one in plan([A, configured], {}, policy=True)] == [(), configured.network_routes]
     before = {"routes": [{"dst": "::/0"}]}
-    assert [one.routes for one in plan([configured], before, policy=True)] == [configured.configured[1:]]
+    assert [one.routes for one in plan([configured], before, policy=True)] == [configured.network_routes[1:]]
 
 
 DESTINATIONS = st.sampled_from(["0.0.0.0/0", "::/0", "10.1.0.0/16", "10.2.0.0/16", "fd01::/64"])

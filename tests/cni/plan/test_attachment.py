@@ -13,7 +13,7 @@ from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf, read_conf
 from cni.spec.network import NetworkConf
 from cni.spec.result import Address, AttachedVf, Route, add_result
-from cni.spec.skel import REFUSED, VERSIONS, Call, CniError, read_call
+from cni.spec.skel import REFUSAL, VERSIONS, Call, CniError, read_call
 from cni.vf.ledger import Ledger
 from cni.vf.node import temporary_name
 from mooring import names
@@ -156,7 +156,7 @@ def test_a_request_without_a_record_means_the_shim_was_bypassed(key: str) -> Non
     """The tripwire of promise 3: code 100, and the pod does not start."""
     with pytest.raises(CniError, match="bypassed") as error:
         attachment.record_to_apply(call(), annotated(**{key: "[{}]"}), None)
-    assert error.value.code == REFUSED
+    assert error.value.code == REFUSAL
 
 
 def test_the_record_counts_and_must_agree_with_the_annotation() -> None:
@@ -167,7 +167,7 @@ def test_the_record_counts_and_must_agree_with_the_annotation() -> None:
     for other in (Assignment("u1", "n1", ()), Assignment("u2", "n1", (VF,)), Assignment("u1", "n2", (VF,))):
         with pytest.raises(CniError) as error:
             attachment.record_to_apply(call(), annotated(**{names.ASSIGNMENT: dump_assignment(other)}), RECORD)
-        assert error.value.code == REFUSED
+        assert error.value.code == REFUSAL
 
 
 def test_a_record_for_another_node_is_refused() -> None:
@@ -214,7 +214,7 @@ def test_addresses_that_the_runtime_asks_for_are_refused_for_a_vf_without_a_netd
     check_capabilities(call(), ips, [VF])
     with pytest.raises(CniError, match="without a netdev") as said:
         check_capabilities(call(), ips, [replace(VF, link="infiniband", interface=PodInterface(netdev=False))])
-    assert said.value.code == REFUSED
+    assert said.value.code == REFUSAL
 
 
 def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
@@ -224,7 +224,7 @@ def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
     delegate = conf(network="rail0")
     with pytest.raises(CniError, match=r"2 unnamed VFs of network 'rail0' and VFs of rail1") as said:
         attachment.check_names(record, both[:2], delegate, "net1")
-    assert said.value.code == REFUSED
+    assert said.value.code == REFUSAL
     attachment.check_names(record, [both[0], replace(both[1], interface=PodInterface("rail0b"))], delegate, "net1")
     attachment.check_names(record, both[:2], delegate, "fast0")
     attachment.check_names(record, both[2:], conf(network="rail1"), "net2")
@@ -233,22 +233,24 @@ def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
 
 def test_a_rate_left_over_from_before_is_cleared() -> None:
     """A pod without a rate does not inherit one; what a NIC does not report is left alone."""
-    assert attachment.effective(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
-    assert attachment.effective(VfSettings(), VfSettings()) == VfSettings()
-    assert attachment.effective(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
-    assert attachment.effective(VfSettings(min_tx_rate=0, qos=0, trust=False), VfSettings()) == VfSettings()
-    assert attachment.effective(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
+    assert attachment.effective_settings(VfSettings(), VfSettings(min_tx_rate=5, max_tx_rate=9)) == VfSettings(0, 0)
+    assert attachment.effective_settings(VfSettings(), VfSettings()) == VfSettings()
+    assert attachment.effective_settings(VfSettings(vlan=5), VfSettings(0, 0)) == VfSettings(vlan=5)
+    assert attachment.effective_settings(VfSettings(min_tx_rate=0, qos=0, trust=False), VfSettings()) == VfSettings()
+    assert attachment.effective_settings(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
 
 
 def test_a_vf_whose_spoof_check_is_on_gets_a_mac_that_it_lets_pass() -> None:
     """mlx5 lets pass frames from the admin MAC alone (esw_acl_ingress_lgcy_setup): with none, no frame at all."""
     own = "02:00:00:00:00:09"
     without_mac = VfSettings(mac=attachment.NO_MAC, spoofchk=True)
-    assert attachment.effective(VfSettings(), without_mac, own).mac == own
-    assert attachment.effective(VfSettings(spoofchk=False), without_mac, own).mac is None
-    assert attachment.effective(VfSettings(mac="02:00:00:00:00:08"), without_mac, own).mac == "02:00:00:00:00:08"
-    assert attachment.effective(VfSettings(), replace(without_mac, mac=own), "02:00:00:00:00:07").mac is None
-    assert attachment.effective(VfSettings(), replace(without_mac, spoofchk=False), own).mac is None
+    assert attachment.effective_settings(VfSettings(), without_mac, own).mac == own
+    assert attachment.effective_settings(VfSettings(spoofchk=False), without_mac, own).mac is None
+    assert (
+        attachment.effective_settings(VfSettings(mac="02:00:00:00:00:08"), without_mac, own).mac == "02:00:00:00:00:08"
+    )
+    assert attachment.effective_settings(VfSettings(), replace(without_mac, mac=own), "02:00:00:00:00:07").mac is None
+    assert attachment.effective_settings(VfSettings(), replace(without_mac, spoofchk=False), own).mac is None
 
 
 def test_what_a_vf_has_already_is_not_written() -> None:

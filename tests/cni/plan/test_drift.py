@@ -216,11 +216,11 @@ def test_multus_says_mac_and_addresses_by_argument_too() -> None:
 
 def test_the_ipam_plugin_is_given_the_addresses_both_ways_and_never_a_version_beyond_its_own() -> None:
     """static and host-local read runtimeConfig.ips or args.cni.ips; few support 1.1.0."""
-    delegated = replace(CONF, version="1.1.0", ips=("10.0.0.9/24",)).delegated({"type": "static"})
+    delegated = replace(CONF, version="1.1.0", ips=("10.0.0.9/24",)).ipam_conf({"type": "static"})
     assert delegated["cniVersion"] == "1.0.0"
     assert delegated["runtimeConfig"] == {"ips": ["10.0.0.9/24"]}
     assert delegated["args"] == {"cni": {"ips": ["10.0.0.9/24"]}}
-    assert CONF.delegated({"type": "static"}) == {"cniVersion": "1.0.0", "name": "net", "ipam": {"type": "static"}}
+    assert CONF.ipam_conf({"type": "static"}) == {"cniVersion": "1.0.0", "name": "net", "ipam": {"type": "static"}}
 
 
 def test_del_reads_places_only() -> None:

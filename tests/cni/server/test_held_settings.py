@@ -212,8 +212,8 @@ def test_what_reads_as_a_fresh_vf_was_forgotten_and_the_rest_was_changed(
     wanted: VfSettings, found: VfSettings, lost: VfSettings, left: list[str]
 ) -> None:
     """A value that a VF has after a reset was lost; any other value was set by somebody."""
-    assert resets.forgotten(wanted, found) == lost
-    assert [text.partition(" ")[0] for text in resets.changed(wanted, found)] == left
+    assert resets.lost_settings(wanted, found) == lost
+    assert [text.partition(" ")[0] for text in resets.describe_changes(wanted, found)] == left
 
 
 def test_a_refusal_is_written_again_although_all_reads_as_it_was_set(held: Held, events: list[Any]) -> None:

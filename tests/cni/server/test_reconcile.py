@@ -125,11 +125,11 @@ def test_a_missing_record_counts_from_the_second_look_on() -> None:
     """One pass proves little: a record is missing for ten seconds, or it was not missing at all."""
     found: dict[str, tuple[LedgerEntry, Place]] = {PCI: (ENTRY, "pod")}
     first = find_orphans(found, set(), BOOT, {}, 100.0)
-    assert (first.orphans, first.unrecorded) == ([], {(PCI, "c1"): 100.0})
-    early = find_orphans(found, set(), BOOT, first.unrecorded, 100.0 + UNRECORDED_S - 0.1)
+    assert (first.orphans, first.record_gaps) == ([], {(PCI, "c1"): 100.0})
+    early = find_orphans(found, set(), BOOT, first.record_gaps, 100.0 + UNRECORDED_S - 0.1)
     assert early.orphans == []
-    assert find_orphans(found, {"u1"}, BOOT, early.unrecorded, 105.0).unrecorded == {}
-    late = find_orphans(found, set(), BOOT, early.unrecorded, 100.0 + UNRECORDED_S)
+    assert find_orphans(found, {"u1"}, BOOT, early.record_gaps, 105.0).record_gaps == {}
+    late = find_orphans(found, set(), BOOT, early.record_gaps, 100.0 + UNRECORDED_S)
     assert late.orphans == [(ENTRY, "record_gone")]
 
 
@@ -142,7 +142,7 @@ def test_without_the_records_folder_no_pod_is_taken_for_gone() -> None:
 def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> None:
     """The time of absence is kept by VF and sandbox."""
     judged = find_orphans({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
-    assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
+    assert (judged.orphans, judged.record_gaps) == ([], {(PCI, "c2"): 99.0})
 
 
 class Host:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from cni.kernel import driver, netlink, netns
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
-from cni.spec.skel import NIC_REFUSED, Call, CniError
+from cni.spec.skel import NIC_REFUSAL, Call, CniError
 from cni.vf.attach import attach as attaching
 from cni.vf.attach import guid
 from cni.vf.attach.attach import attach
@@ -238,7 +238,7 @@ def test_a_vf_that_does_not_come_back_is_an_error_that_names_it(
     monkeypatch.setattr(LinkBus, "_probe", lambda *_: None)
     with pytest.raises(CniError, match=f"'{PF}' did not come back after a driver rebind for mac {fresh.own}") as error:
         fresh.add()
-    assert error.value.code == NIC_REFUSED
+    assert error.value.code == NIC_REFUSAL
 
 
 CHANGED = VfSettings(min_tx_rate=5000, mac=WISH, vlan=7, trust=True, spoofchk=True)
