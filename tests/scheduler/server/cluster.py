@@ -1,13 +1,14 @@
 """A cluster on an API server: what a test does to its objects, and what it reads of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 from prometheus_client import REGISTRY
 
 from devcluster.apiserver.http.faults import Fault
@@ -17,9 +18,6 @@ from mooring.annotations.assignment import verified_assignment
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict
 from scheduler.kube.objects import Condition, Node, Pod
-from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.report_writer import ReportWriter
-from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.support.polling import LIMIT_S, PAUSE_S
 
@@ -27,6 +25,7 @@ PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-scheduler"
 T = TypeVar("T")
+own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
 
 async def when(read: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
@@ -182,23 +181,3 @@ def given_vfs(pod: Pod) -> list[tuple[str, int]]:
     assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     assert assignment is not None
     return [(vf.pf, vf.vf) for vf in assignment.vfs]
-
-
-@asynccontextmanager
-async def following(
-    machine: Machine,
-    client: Client,
-    leaders: Client | None = None,
-    clock: Callable[[], float] = lambda: 0.0,
-    may_decide: Callable[[], bool] = lambda: True,
-) -> AsyncIterator[tuple[Loop, "asyncio.Task[bool]"]]:
-    """Run a loop with this machine; it must end once it is stopped, and what the machine keeps is checked then."""
-    loop = Loop(machine, ApiClients(client, leaders or client), ReportWriter(client, "mooring"), clock, may_decide)
-    running = asyncio.create_task(loop.run())
-    try:
-        yield loop, running
-    finally:
-        loop.stop()
-        async with asyncio.timeout(90):
-            await running
-        machine.check()

@@ -7,11 +7,12 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
@@ -83,6 +84,14 @@ async def replicas(cluster: Cluster, *flags: str, metrics_addr: str = "") -> Asy
             yield leader, standby
 
 
+async def page(address: str, path: str) -> str:
+    """Return what a process serves there, nothing as long as it does not."""
+    with suppress(aiohttp.ClientConnectionError):
+        async with aiohttp.request("GET", f"http://{address}{path}") as answer:
+            return await answer.text() if answer.status == 200 else ""
+    return ""
+
+
 def binary(name: str) -> str:
     """Return the path of a program of the control plane; skip the test where there is none."""
     path = Path(os.environ["KUBEBUILDER_ASSETS"]) / name
@@ -107,10 +116,7 @@ async def kube_scheduler(config: dict[str, Any], kubeconfig: Path, folder: Path)
     """Run kube-scheduler with this configuration."""
     config |= {"clientConnection": {"kubeconfig": str(kubeconfig)}, "leaderElection": {"leaderElect": False}}
     (written := folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
-    (port,) = free_ports(1)
-    flags = [f"--config={written}", f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={folder}"]
-    flags += [f"--{use}-kubeconfig={kubeconfig}" for use in ("authentication", "authorization")]
-    async with running(binary("kube-scheduler"), flags):
+    async with running(binary("kube-scheduler"), (f"--config={written}", "--secure-port=0")):
         yield
 
 
@@ -136,10 +142,9 @@ class RealCluster(Cluster):
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
         """Run kube-controller-manager, as far as it makes claims from templates and removes them."""
-        (port,) = free_ports(1)
-        flags = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", f"--secure-port={port}")
-        only = ("--controllers=resourceclaim-controller", "--bind-address=127.0.0.1", f"--cert-dir={self.folder}")
-        async with running(binary("kube-controller-manager"), (*flags, *only)):
+        flags = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0")
+        only = "--controllers=resourceclaim-controller"
+        async with running(binary("kube-controller-manager"), (*flags, only)):
             yield
 
     async def request(

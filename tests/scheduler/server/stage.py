@@ -20,8 +20,9 @@ from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve
 from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
-from tests.scheduler.server.cluster import Cluster, following
+from tests.scheduler.server.cluster import Cluster
 from tests.support.polling import until
 
 
@@ -36,8 +37,6 @@ class Stage(Cluster):
         # Requests that the guard has kept from being sent.
         self.unsent = 0
         self.machine = Machine("mooring")
-        self.loop: Loop
-        self.running: asyncio.Task[bool]
 
     def guard(self) -> None:
         if not self.leads:
@@ -51,14 +50,21 @@ class Stage(Cluster):
         return self.leads
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Run the loop, and wait until it has listed everything; it must end after `stop`."""
-        client = Client(Access(self.server.url), timeout_s=2.0, guard=self.guard)
-        async with client as self.leaders:
-            loop = following(self.machine, self.client, self.leaders, self.clock, self.may_decide)
-            async with loop as (self.loop, self.running):
-                await self.loop.reflectors.ready.wait()
+    async def run(self, *, until_listed: bool = True) -> AsyncIterator[None]:
+        """Run the loop; it must end once it is stopped, and what the machine keeps is checked then."""
+        async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
+            self.clients, reports = ApiClients(self.client, leaders), ReportWriter(self.client, "mooring")
+            self.loop = Loop(self.machine, self.clients, reports, self.clock, self.may_decide)
+            self.running = asyncio.create_task(self.loop.run())
+            try:
+                if until_listed:
+                    await self.loop.reflectors.ready.wait()
                 yield
+            finally:
+                self.loop.stop()
+                async with asyncio.timeout(90):
+                    await self.running
+                self.machine.check()
 
     @asynccontextmanager
     async def lead(self) -> AsyncIterator[None]:
@@ -93,8 +99,7 @@ class ExtenderStage(Stage):
     @asynccontextmanager
     async def answering(self, *, leads: bool = True) -> AsyncIterator[None]:
         async with self.run(), aiohttp.ClientSession() as self._session:
-            clients = ApiClients(self.client, self.leaders)
-            handlers = ExtenderHandlers(self.machine.extender_pods, self.loop, clients, lambda: self.now)
+            handlers = ExtenderHandlers(self.machine.extender_pods, self.loop, self.clients, self.clock)
             async with serve(self._address, handlers):
                 if leads:
                     await self.lead_now()

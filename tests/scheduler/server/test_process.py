@@ -1,10 +1,8 @@
 """The scheduler as a process, against a server: the whole way from a pod to its binding."""
 
-import asyncio
 import json
 from pathlib import Path
 
-import aiohttp
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -17,9 +15,8 @@ from mooring.annotations.assignment_signature import key_id, read_signature, sig
 from scheduler.kube.objects import Pod
 from tests.scheduler.reference.messages import refusal
 from tests.scheduler.server.cluster import Cluster, given_vfs, when
-from tests.scheduler.server.process import ALONE, scheduler
+from tests.scheduler.server.process import ALONE, page, scheduler
 
-FULL = "0/1 nodes are available: 1 not enough free RDMA VFs."
 LOST: tuple[tuple[FaultKind, int], ...] = (
     ("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429), ("drop_after", 0)
 )  # fmt: skip
@@ -32,22 +29,8 @@ def _given(pods: dict[str, Pod]) -> list[tuple[str | None, str, int]]:
     return given
 
 
-async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(cluster: Cluster) -> None:
-    """The others stay Pending with a reason, and the next gets the VF when the first is gone."""
-    await cluster.add_rdma_node("n1", vfs=1)
-    await asyncio.gather(*(cluster.add_pod(f"p{number}", "[{}]") for number in range(12)))
-    async with scheduler(cluster, *ALONE):
-        for waiting in (11, 10):
-            pods = await when(cluster.pods, lambda pods: any(pod.spec.node_name for pod in pods.values()))
-            (bound,) = [pod for pod in pods.values() if pod.spec.node_name]
-            messages = [await cluster.message_of(name) for name, pod in pods.items() if pod is not bound]
-            assert [refusal(message) for message in messages] == [FULL] * waiting
-            assert given_vfs(bound) == [("pf0", 0)]
-            await cluster.delete(bound.metadata.name)
-
-
 async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster) -> None:
-    """It knows what is used from the assignments alone, also after it was killed."""
+    """It knows what is used from the assignments alone, also after it was killed; the next pod waits for a VF."""
     for name in ("n1", "n2"):
         await cluster.add_rdma_node(name, vfs=4)
     for generation in range(4):
@@ -59,6 +42,8 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster) -> None
     await cluster.add_pod("late", "[{}]")
     async with scheduler(cluster, *ALONE):
         assert refusal(await cluster.message_of("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
+        await cluster.delete("p0")
+        _given(await cluster.bound("late"))
 
 
 async def test_a_bound_pod_has_a_signature_and_the_reasons_of_its_placement(cluster: Cluster, tmp_path: Path) -> None:
@@ -128,26 +113,19 @@ async def test_health_and_metrics_are_served(cluster: Cluster) -> None:
     await cluster.add_rdma_node("n3", vfs=5, boot="another")
     await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
-    async with scheduler(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
-
-        async def get(path: str) -> str:
-            try:
-                async with session.get(f"http://{address}{path}") as answer:
-                    return await answer.text() if answer.status == 200 else ""
-            except aiohttp.ClientConnectionError:
-                return ""
-
-        assert await when(lambda: get("/readyz"), bool) == "ok"
-        assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
+    async with scheduler(cluster, *ALONE, "--metrics-addr", address):
+        assert await when(lambda: page(address, "/readyz"), bool) == "ok"
+        assert [await page(address, path) for path in ("/healthz", "/livez")] == ["ok", "ok"]
         # The phases of the first decision are timed.
         await cluster.bound("fits")
         await cluster.add_pod("waits", "[{},{},{},{}]")
         await cluster.message_of("waits")
-        page = await when(lambda: get("/metrics"), lambda page: 'mooring_binds_total{result="bound"} 1.0' in page)
-    assert [line for line in METRICS.split("\n") if line not in page] == []
+        bound = 'mooring_binds_total{result="bound"} 1.0'
+        metrics = await when(lambda: page(address, "/metrics"), lambda metrics: bound in metrics)
+    assert [line for line in METRICS.split("\n") if line not in metrics] == []
     for point, count in POINTS.items():
         labels = f'{{extension_point="{point}",profile="mooring",status="Success"}}'
-        assert f"scheduler_framework_extension_point_duration_seconds_count{labels} {count:.1f}" in page
+        assert f"scheduler_framework_extension_point_duration_seconds_count{labels} {count:.1f}" in metrics
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,15 @@ from structlog.testing import capture_logs
 
 from devcluster.apiserver.http.faults import Fault, webhook_fails
 from mooring import names
-from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.kube.failures import KubeError
+from mooring.kube.client import Client
 from scheduler.cycle.instructions import Report, ReportGroup
 from scheduler.kube.objects import Pod
 from scheduler.kube.workload_objects import CONDITION_TYPES, PodGroup
 from scheduler.server import report_writer as writing
 from scheduler.server.report_writer import ReportWriter
-from scheduler.server.reports import status_patch
-from tests.scheduler.conftest import MakePod
-from tests.scheduler.server.cluster import PODS, Cluster, when
+from tests.scheduler.group_life import changed
+from tests.scheduler.server.cluster import PODS, Cluster, own_server_only, when
 from tests.support.polling import until
-
-own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
 
 @asynccontextmanager
@@ -109,35 +105,22 @@ async def test_a_nomination_survives_a_newer_message(
 async def test_an_outdated_report_is_not_written_and_delays_no_other(cluster: Cluster, writer: ReportWriter) -> None:
     """A pod that was bound meanwhile, one that is gone, and one whose name another pod has; of a changed pod it is.
 
-    The version in the patch is a precondition.
+    The version in the patch is a precondition, and in effect the uid is too.
     """
-    bound, gone, other, changed = [await cluster.add_pod(name) for name in ("bound", "gone", "other", "changed")]
+    bound, gone, other, edited = [await cluster.add_pod(name) for name in ("bound", "gone", "other", "edited")]
     await cluster.bind("bound")
     await cluster.delete("gone")
     await cluster.delete("other")
     await cluster.add_pod("other")
-    await cluster.annotate("changed", a="b")
-    for pod in (bound, gone, other, changed, await cluster.add_pod("last")):
+    await cluster.annotate("edited", a="b")
+    # Not even if its version were the newest.
+    stranger = changed(await cluster.pod("other"), metadata={"uid": other.metadata.uid})
+    for pod in (bound, gone, other, stranger, edited, await cluster.add_pod("last")):
         writer.put(_no_room(pod))
     await _reported(cluster, "last")
-    await _reported(cluster, "changed")
+    await _reported(cluster, "edited")
     await cluster.reaches("bound", status="True")
     assert await cluster.condition("other") is None
-
-
-@pytest.mark.parametrize(("version", "code"), [("same", 422), ("stale", 409)])
-async def test_a_condition_for_another_uid_is_refused(
-    cluster: Cluster, make_pod: MakePod, version: str, code: int
-) -> None:
-    """Whatever its version: 422 as the change of a fixed field, 409 where the version differs too."""
-    there = (await cluster.add_pod()).metadata
-    fixed = {"name": "p", "uid": "00000000-0000-0000-0000-000000000000"}
-    asked = make_pod(metadata=fixed | {"resourceVersion": there.resource_version if version == "same" else "1"})
-    patch = status_patch(_no_room(asked), "2026-01-01T00:00:00Z")
-    with pytest.raises(KubeError) as refused:
-        await cluster.client.request("PATCH", f"{PODS}/p/status", patch, STRATEGIC_PATCH)
-    assert refused.value.status.code == code
-    assert await cluster.condition() is None
 
 
 @pytest.mark.parametrize(("limit", "written"), [("_CONDITION", (10, 3)), ("_AMID_DECISIONS", (0, 3))])

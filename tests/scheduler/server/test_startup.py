@@ -25,13 +25,12 @@ from scheduler.server.writes import MAGIC, binding
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.extender.scene import Scene
-from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.cluster import Cluster, own_server_only
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 GUARD = Path(__file__).parents[3] / "manifests/base/guard"
 POD = "mooring-system/scheduler-0"
 PATHS = {"ValidatingAdmissionPolicy": POLICIES_PATH, "ValidatingAdmissionPolicyBinding": BINDINGS_PATH}
-own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
 
 def pem(key: Any = KEY, password: bytes = b"") -> bytes:

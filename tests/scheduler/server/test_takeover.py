@@ -1,16 +1,16 @@
 """Two schedulers as processes against one server: whatever happens to the leader, one of them binds, and only one."""
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from devcluster.processes import free_ports
 from tests.scheduler.server.cluster import LEASE, Cluster, given_vfs, when
-from tests.scheduler.server.process import Scheduler, replicas
+from tests.scheduler.server.process import Scheduler, page, replicas
 from tests.support.polling import until
 
 # The longest that a Binding may be on its way, in seconds.
@@ -22,25 +22,24 @@ class Pair(Cluster):
 
     leader: Scheduler
     standby: Scheduler
-    metrics: Callable[[], Awaitable[str]]
+    address: str
 
     async def holder(self) -> str:
         return str((await self.call("GET", LEASE))["spec"]["holderIdentity"])
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric's samples, as the standby has them."""
+        families = text_string_to_metric_families(await page(self.address, "/metrics"))
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 @pytest.fixture
 async def pair(cluster: Cluster) -> AsyncIterator[Pair]:
     """In the end no VF may have been given twice."""
-    pair, address = Pair(cluster.client, cluster.kubeconfig), f"127.0.0.1:{free_ports(1)[0]}"
+    pair = Pair(cluster.client, cluster.kubeconfig)
+    pair.address = f"127.0.0.1:{free_ports(1)[0]}"
     await pair.add_rdma_node("n1", vfs=20)
-    processes = replicas(pair, metrics_addr=address)
-    async with processes as (pair.leader, pair.standby), aiohttp.ClientSession() as session:
-
-        async def metrics() -> str:
-            async with session.get(f"http://{address}/metrics") as answer:
-                return await answer.text()
-
-        pair.metrics = metrics
+    async with replicas(pair, metrics_addr=pair.address) as (pair.leader, pair.standby):
         await pair.add_pod("before", "[{}]")
         await pair.bound("before")
         yield pair
@@ -76,8 +75,8 @@ async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(pair: Pa
     # A decision about the first pod would come before the second is taken in. It takes a VF until its Binding has an
     # answer.
     await pair.add_pod("second", "[{}]")
-    page = await when(pair.metrics, lambda page: _sum(page, "scheduler_pending_pods") == 2)
-    assert _sum(page, "mooring_free_vfs") == 19
+    await when(lambda: pair.metric("scheduler_pending_pods"), (2.0).__eq__)
+    assert await pair.metric("mooring_free_vfs") == 19
     assert await pair.call("GET", LEASE) == lease
     assert not pair.standby.logged("leading")
     await when(pair.holder, lambda holder: holder not in ("", first))
@@ -88,12 +87,6 @@ async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(pair: Pa
     assert [line["pod"] for line in pair.leader.logged("pod bound")] == ["default/before"]
     assert not await pair.is_bound("pending")
     await pair.bound("pending", "second")
-
-
-def _sum(page: str, metric: str) -> float:
-    """Return the sum of a metric's samples."""
-    samples = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
-    return sum(float(value) for name, _, value in samples if name.partition("{")[0] == metric)
 
 
 async def test_a_leader_completes_its_bindings_before_it_releases_the_lease(pair: Pair, server: ApiServer) -> None:

@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +16,12 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from scheduler.server import watches
 from scheduler.server.watches import OPTIONAL, EndOfList, Inbox, Message, WatchEvent
-from scheduler.state.machine import Machine
-from tests.scheduler.server.cluster import Cluster, following
+from tests.scheduler.server.cluster import Cluster, own_server_only
+from tests.scheduler.server.stage import Stage
 from tests.support.polling import until
 
-GROUP, VERSION = "scheduling.k8s.io", "v1beta1"
-API = f"{GROUP}/{VERSION}"
+GROUP = "scheduling.k8s.io"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
 
 def _message(token: str) -> Message:
@@ -79,42 +76,24 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.thread_time() - began
 
 
-def _gang(count: int) -> dict[str, Any]:
-    return {"schedulingPolicy": {"gang": {"minCount": count}}}
-
-
-@asynccontextmanager
-async def _followed(cluster: Cluster, machine: Machine) -> AsyncIterator[None]:
-    """Follow a server once everything is listed."""
-    async with following(machine, cluster.client) as (loop, _):
-        await until(loop.reflectors.ready.is_set)
-        yield
-
-
-async def _create(cluster: Cluster, spec: dict[str, Any], api: str = API, name: str = "train") -> None:
+async def _create_pod_group(cluster: Cluster, api: str, name: str = "train") -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "minMember": 3}
     body = {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
     await cluster.call("POST", f"/apis/{api}/namespaces/default/podgroups", body)
 
 
 @own_server_only
 @pytest.mark.parametrize(
-    ("api", "naming", "spec", "code", "kind"),
+    ("api", "naming", "code", "kind"),
     [
-        (f"{GROUP}/v1alpha2", "PodGroup", _gang(3), 403, "page"),
-        (f"{GROUP}/v1beta1", "PodGroup", _gang(3), 404, "page"),
-        (f"{GROUP}/v1beta1", "PodGroup", {"schedulingPolicy": {"basic": {}}}, 403, "answer"),
-        ("scheduling.x-k8s.io/v1alpha1", "coscheduling", {"minMember": 3}, 404, "answer"),
+        (f"{GROUP}/v1alpha2", "PodGroup", 403, "page"),
+        (f"{GROUP}/v1beta1", "PodGroup", 404, "page"),
+        (f"{GROUP}/v1beta1", "PodGroup", 403, "answer"),
+        ("scheduling.x-k8s.io/v1alpha1", "coscheduling", 404, "answer"),
     ],
 )
 async def test_pod_groups_are_in_the_cache_from_when_and_as_long_as_their_api_is_served(
-    api: str,
-    naming: Naming,
-    spec: dict[str, Any],
-    code: int,
-    kind: FaultKind,
-    cluster: Cluster,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
+    api: str, naming: Naming, code: int, kind: FaultKind, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In either version of the cluster's own, and scheduler-plugins'; nothing waits for an API that is not served.
 
@@ -123,75 +102,60 @@ async def test_pod_groups_are_in_the_cache_from_when_and_as_long_as_their_api_is
     """
 
     def is_cached(name: str = "train") -> bool:
-        return machine.state.group_cache.pod_groups.get(GroupKey(naming, "default", name)).group is not None
+        return stage.machine.group_cache.pod_groups.get(GroupKey(naming, "default", name)).group is not None
 
     monkeypatch.setattr(watches, "_LOOK_S", 0.05)
     monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
-    catalog = cluster.server.cluster.catalog
-    catalog.forget(GROUP, VERSION, "podgroups")
-    async with _followed(cluster, machine):
+    catalog = stage.server.cluster.catalog
+    catalog.forget(GROUP, "v1beta1", "podgroups")
+    async with stage.run():
         assert not is_cached()
-        await _create(cluster, spec, api)
+        await _create_pod_group(stage, api)
         await until(is_cached)
         monkeypatch.setattr(watches, "_LOOK_S", 60.0)
         paths = OPTIONAL[PodGroup if naming == "PodGroup" else CoschedulingPodGroup]
-        cluster.plan(*(Fault("GET", path, kind, times=3, code=code) for path in paths))
-        cluster.server.cut_watches()
-        await until(lambda: not cluster.server.faults.planned)
+        stage.plan(*(Fault("GET", path, kind, times=3, code=code) for path in paths))
+        stage.server.cut_watches()
+        await until(lambda: not stage.server.faults.planned)
         assert is_cached()
-        await _create(cluster, spec, api, "another")
+        await _create_pod_group(stage, api, "another")
         await until(lambda: is_cached("another"))
         assert is_cached()
         group, version = api.split("/")
         catalog.forget(group, version, "podgroups")
-        cluster.server.cut_watches()
+        stage.server.cut_watches()
         await until(lambda: not is_cached())
 
 
 @own_server_only
-async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about(cluster: Cluster, machine: Machine) -> None:
-    """From the watch to the queue."""
-    key = GroupKey("PodGroup", "default", "train")
-    async with _followed(cluster, machine):
-        await _create(cluster, _gang(2))
-        await cluster.add_pod("p", schedulingGroup={"podGroupName": "train"})
-        await until(lambda: (members := machine.group_cache.get(key)) is not None and members.count("waiting") == 1)
-        assert list(machine.queue.uids()) == []
-        await cluster.patch(f"/apis/{API}/namespaces/default/podgroups/train", spec=_gang(1))
-        await until(lambda: list(machine.queue.uids()) == [key.entry])
-
-
-@own_server_only
 @pytest.mark.parametrize("is_forbidden", [False, True])
-async def test_jobs_are_followed_where_they_may_be_listed(
-    cluster: Cluster, machine: Machine, is_forbidden: bool
-) -> None:
+async def test_jobs_are_followed_where_they_may_be_listed(stage: Stage, is_forbidden: bool) -> None:
     """The scheduler is ready in both cases."""
     if is_forbidden:
-        cluster.plan(Fault("GET", "/apis/batch/v1/jobs", "answer", times=1000, code=403))
-    uid = (await cluster.call("POST", JOBS, {"metadata": {"name": "train"}}))["metadata"]["uid"]
+        stage.plan(Fault("GET", "/apis/batch/v1/jobs", "answer", times=1000, code=403))
+    uid = (await stage.call("POST", JOBS, {"metadata": {"name": "train"}}))["metadata"]["uid"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
     group = {names.GROUP: '{"name":"train","min":4}'}
-    await cluster.add_pod("rank", annotations=group, metadata={"ownerReferences": [owner]})
-    await cluster.patch(f"{JOBS}/train/status", status={"succeeded": 3})
+    await stage.add_pod("rank", annotations=group, metadata={"ownerReferences": [owner]})
+    await stage.patch(f"{JOBS}/train/status", status={"succeeded": 3})
 
     def count() -> int:
-        members = machine.group_cache.get(GroupKey("annotation", "default", "train"))
+        members = stage.machine.group_cache.get(GroupKey("annotation", "default", "train"))
         return members.count_for({uid}) if members is not None else -1
 
-    async with _followed(cluster, machine):
+    async with stage.run():
         await until(lambda: count() == (0 if is_forbidden else 3))
-        await cluster.call("DELETE", f"{JOBS}/train")
+        await stage.call("DELETE", f"{JOBS}/train")
         await until(lambda: count() == 0)
 
 
-async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(cluster: Cluster, machine: Machine) -> None:
+async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(stage: Stage) -> None:
     """The scheduler is not ready without it: a pod's volumes are never silently ignored."""
     for plural in ("persistentvolumes", "csinodes"):
-        cluster.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
+        stage.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
     missing = (
         "not listed yet: PersistentVolume (needs permission to list and watch persistentvolumes), "
         "CSINode (needs permission to list and watch csinodes.storage.k8s.io)"
     )
-    async with following(machine, cluster.client) as (loop, _):
-        await until(lambda: loop.reflectors.not_ready() == missing)
+    async with stage.run(until_listed=False):
+        await until(lambda: stage.loop.reflectors.not_ready() == missing)
