@@ -63,12 +63,6 @@ class Life:
         self.see(*pods)
         return pods
 
-    def is_urgent(self) -> bool:
-        """Return whether the only group waits to be completed before all others."""
-        (members,) = self.machine.group_cache
-        group = self.machine.pending_groups.in_queue(members.key)
-        return group is not None and group.is_urgent
-
     def see(self, *items: Pod | Node, now: float | None = None) -> list[Instruction]:
         self.now = self.now if now is None else now
         return [one for item in items for one in self.machine.handle(type(item), changed_event(item), self.now)]
@@ -77,8 +71,9 @@ class Life:
         for pod in pods:
             self.machine.pods(Removed(identity(pod)), self.now)
 
-    def pod_group(self, name: str = "train", **spec: Any) -> None:
-        item = msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
+    def pod_group(self, name: str = "train", metadata: dict[str, str] | None = None, **spec: Any) -> None:
+        metadata = {"name": name, "namespace": "default"} | (metadata or {})
+        item = msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup)
         self.machine.handle(PodGroup, Changed(Identity(name, "default"), item), self.now)
 
     def work(self, later_s: float = 0.0) -> list[Instruction]:
@@ -158,6 +153,21 @@ def kept_on(life: Life) -> list[str]:
     return sorted(room.node for one in life.machine.reservations.all() for room in one.rooms.values())
 
 
+def apart(key: str, **labels: str) -> dict[str, Any]:
+    """Return the spec of a pod that must keep away from pods with these labels."""
+    return _required("podAntiAffinity", key, labels)
+
+
+def beside(key: str, **labels: str) -> dict[str, Any]:
+    """Return the spec of a pod that must be beside a pod with these labels."""
+    return _required("podAffinity", key, labels)
+
+
+def _required(kind: str, key: str, labels: dict[str, str]) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 def reports_of(instructions: Iterable[Instruction]) -> list[str]:
     """Return the reports; of waiting pods why no node fits."""
     return [refusal(one.message) for one in instructions if isinstance(one, Report)]
@@ -174,23 +184,6 @@ def told(instructions: Iterable[Instruction]) -> dict[str, str]:
         for one in instructions
         if isinstance(one, Report) and one.reason == "Unschedulable"
     }
-
-
-PAIR = '{"name":"pair","min":2}'
-
-
-def fill(life: Life, *nodes: str, **fields: Any) -> list[Pod]:
-    """Fill each node with a pod that is named after it."""
-    life.nodes(*nodes)
-    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
-    return life.bound(*binds(life.work()))
-
-
-def pair(life: Life, priority: int = 10, group: str = PAIR, **spec: Any) -> list[Pod]:
-    """Let two members of a group come."""
-    members = [life.member(f"m{number}", group, spec={"priority": priority, **spec}) for number in range(2)]
-    life.see(*members)
-    return members
 
 
 def orders(found: Iterable[Instruction]) -> list[DeleteVictims]:

@@ -6,15 +6,11 @@ import pytest
 
 from scheduler.kube.objects import Image
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import Life, told
+from tests.scheduler.group_life import Life, apart, told
 from tests.scheduler.reference.messages import refusal
 
-REQUIRED, PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 ON_DISKS = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
-OF_X = {"labelSelector": {"matchLabels": {"app": "x"}}}
 
 
 def _place(life: Life, spec: Json, app: str = "") -> str:
@@ -55,9 +51,9 @@ def test_replicas_spread_and_keep_apart_until_no_node_is_left(life: Life) -> Non
     """Each decision counts the ones before; at the end both plugins give their reasons, in kube-scheduler's words."""
     zones = {"n0": "a", "n1": "a", "n2": "a", "n3": "b", "n4": "b"}
     life.see(*(life.make_node(name, labels={"zone": zone, "host": name}) for name, zone in zones.items()))
-    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"} | OF_X
-    anti = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host"} | OF_X]}}
-    spec = {"topologySpreadConstraints": [constraint], "affinity": anti}
+    selector = {"matchLabels": {"app": "x"}}
+    constraint = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    spec = {"topologySpreadConstraints": [constraint]} | apart("host", app="x")
     nodes = [_place(life, spec, "x") for _ in range(5)]
     assert len(set(nodes)) == 5
     for count in range(1, 6):
@@ -74,11 +70,3 @@ def test_replicas_spread_and_keep_apart_until_no_node_is_left(life: Life) -> Non
     life.see(life.make_pod("other", node="n3", metadata={"labels": {"app": "x"}}))
     life.now += 15.0
     assert life.machine.step(life.now) is not None
-
-
-def test_a_required_affinity_follows_the_first_of_its_group(life: Life) -> None:
-    """The first goes anywhere; all others to its zone, however full, as does a pod that requires them."""
-    life.see(*(life.make_node(f"n{number}", labels={"zone": "ab"[number % 2]}) for number in range(6)))
-    spec = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"} | OF_X]}}}
-    nodes = [_place(life, spec, app) for app in "xxxxxxxxxxxxy"]
-    assert len({int(name[1:]) % 2 for name in nodes}) == 1

@@ -9,7 +9,7 @@ from mooring.annotations.assignment import read_assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, changed
+from tests.scheduler.group_life import Life, beside, changed
 from tests.scheduler.state.cluster import PREEMPTED, Cluster
 from tests.scheduler.story import play, stories
 
@@ -172,13 +172,11 @@ def test_what_the_last_leader_still_writes_counts(cluster: Cluster) -> None:
 
 def test_a_nomination_ends_when_no_preemption_would_help_any_more(cluster: Cluster) -> None:
     """The pod that it must be near is gone: what its victims leave is kept for it no longer."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     make_pod = cluster.life.make_pod
     cluster.node("n1")
     cluster.show("friend", make_pod("friend", metadata={"labels": {"app": "x"}}, spec={"priority": 5}))
     play(cluster, "later > friend@n1 | pod low | later > low@n1")
-    cluster.show("high", make_pod("high", [{}], spec={"priority": 1, "affinity": near}))
+    cluster.show("high", make_pod("high", [{}], spec={"priority": 1} | beside("kubernetes.io/hostname", app="x")))
     play(cluster, "later > -low high:n1 | leave low | gone friend | node n1 2 | later > high:")
 
 

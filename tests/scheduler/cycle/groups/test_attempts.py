@@ -10,14 +10,12 @@ from scheduler.cycle.groups import group_cycle, rails
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.groups import group_scheduling
 from tests.scheduler.cycle.groups.scene import Scene, message_of, places
-from tests.scheduler.group_life import binds, told, victims
+from tests.scheduler.group_life import apart, binds, told, victims
 
 
 def _apart(life: Scene, count: int, request: object, **group: Any) -> None:
     """Let members come of which no two may share a node, each with an index of its own."""
-    term = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "kubernetes.io/hostname"}
-    life.spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    life.labels, life.ranks = {"app": "g"}, Random(1)
+    life.spec, life.labels, life.ranks = apart("kubernetes.io/hostname", app="g"), {"app": "g"}, Random(1)
     life.ask(*[request] * count, **group)
 
 

@@ -30,11 +30,6 @@ _PLACES = {
         wire n1 a | wire n2 b | come ? ? rails=same | run | wire n3 a | run > a a""",
     # Each interface has a network of its own, in natural order.
     "interface k is on the kth network": "wire n1 b:4 a:4 | wire n2 a:4 b:4 | come ?+? ?+? rails=same | run > a+b a+b",
-    # Those that are left over would wait for room on the network of the first, which has none.
-    "as many of three as fit on one network": """
-        wire n1 ~a b | wire n2 ~a b | wire n3 a b | come ? ? ? rails=same min=1 | run > b b b""",
-    "as many of four as fit on one network": """
-        wire n1 ~a b | wire n2 ~a b | wire n3 a b | come ? ? ? ? rails=same min=1 | run > b b b .""",
     "a network that members name": "wire n1 a:4 b:4 | wire n2 a:4 b:4 | come b+? b+? rails=same | run > b+b b+b",
     # Another network with room does not serve.
     "a later member joins the others' network": """

@@ -11,17 +11,11 @@ import pytest
 
 from scheduler.state.machine import Machine
 from tests.scheduler.cycle.groups.scene import Scene, cpus, places
-from tests.scheduler.group_life import binds
+from tests.scheduler.group_life import beside, binds
 
 _LABELS = {"job": "train"}
 # A node's labels by key, and its cpus.
 Place = tuple[dict[str, str], int]
-
-
-def _beside(job: str, key: str) -> dict[str, Any]:
-    """Return the affinity of a pod that must be beside a pod of this job."""
-    term = {"labelSelector": {"matchLabels": {"job": job}}, "topologyKey": key}
-    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def _spread(*keys: str) -> dict[str, Any]:
@@ -40,14 +34,14 @@ def _count_placed(life: Scene, members: str, spec: dict[str, Any], **group: int)
 def test_members_that_keep_together_go_where_all_fit(life: Scene, large: str, small: str, count: int) -> None:
     """The node that has the most left, the best one for the first of them, is in a rack that is too small."""
     life.build(f"{large}@2*{count // 2} {small}@2*{count // 2 - 2} {small}@3")
-    assert _count_placed(life, f"{count}:0@1", _beside("train", "rack")) == count
+    assert _count_placed(life, f"{count}:0@1", beside("rack", job="train")) == count
 
 
 def test_members_that_keep_with_pods_of_several_racks_are_not_kept_in_one(life: Scene) -> None:
     """Such pods are in both racks already: each member may be in either."""
     life.build("a@2 b@2")
     life.see(*(life.make_pod(node=node, metadata={"labels": _LABELS}) for node in ("a-0", "b-0")))
-    assert _count_placed(life, "4:0@1", _beside("train", "rack")) == 4
+    assert _count_placed(life, "4:0@1", beside("rack", job="train")) == 4
 
 
 @pytest.mark.parametrize("kinds", sorted(set(permutations(("rank", "rank", "store")))))
@@ -55,7 +49,7 @@ def test_members_that_need_another_one_beside_them(life: Scene, kinds: Sequence[
     """Whatever their order is, and though they are larger: they have nowhere to be before it has."""
     life.build("a*2 b*2", ["row"])
     for kind in kinds:
-        life.spec, life.labels = _beside("store", "row") if kind == "rank" else {}, {"job": kind}
+        life.spec, life.labels = beside("row", job="store") if kind == "rank" else {}, {"job": kind}
         life.job("1:0@2" if kind == "rank" else "1:0@1", min=3)
     assert len(binds(life.work())) == 3
 

@@ -28,6 +28,7 @@ from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.decisions.documents import pf
+from tests.scheduler.group_life import beside
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import tell_selecting_objects
 from tests.scheduler.reference.preemption import MBPS, Strife
@@ -210,9 +211,8 @@ def test_required_affinity_is_satisfied_by_an_assigned_pod_that_stays(near_prior
     """Not by a nominated pod only, which may never come; and the assigned pod that satisfies it is no victim."""
     strife = _strife(_fighter("near", near_priority, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
     pod = _fighter("pod", 1, 1)
-    pod["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod["spec"] |= beside("kubernetes.io/hostname", app="x")
     assert _compare(strife, pod) == has_victims
 
 

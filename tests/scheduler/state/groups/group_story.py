@@ -13,10 +13,10 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Report
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Report, ReportGroup
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Kind, Outcome
-from scheduler.kube.workload_objects import CoschedulingPodGroup, Job
+from scheduler.kube.workload_objects import CoschedulingPodGroup, Job, PodGroup
 from tests.scheduler.group_life import TRAIN, Life, annotated, binds, changed, changed_event, claiming, told, victims
 from tests.scheduler.story import words_of
 
@@ -122,9 +122,14 @@ class GroupStory:
     def delete(self, *pods: str) -> None:
         self.life.gone(*(self.pods.pop(name) for name in pods))
 
-    def pod_group(self, name: str, count: str, priority: str = "") -> None:
+    def pod_group(self, name: str, count: str, priority: str = "", uid: str = "") -> None:
+        """Show a PodGroup; one with a ``uid`` was created now."""
         fields = {"priority": int(priority)} if priority else {}
-        self.life.pod_group(name, schedulingPolicy={"gang": {"minCount": int(count)}}, **fields)
+        metadata = {"uid": uid, "creationTimestamp": self.clock()} if uid else {}
+        self.life.pod_group(name, metadata, schedulingPolicy={"gang": {"minCount": int(count)}}, **fields)
+
+    def lose_pod_group(self, name: str) -> None:
+        self.life.machine.handle(PodGroup, Removed(Identity(name, "default")), self.life.now)
 
     def coscheduling(self, name: str, count: str) -> None:
         """Show a PodGroup of scheduler-plugins."""
@@ -326,6 +331,11 @@ class GroupStory:
         """Expect that nothing is known of any spares."""
         assert self.life.machine.group_scheduling.spares._times == {}
 
+    def conditions(self) -> str:
+        """Return what is written to PodGroups within three seconds."""
+        found = [one for _ in range(3) for one in self.life.work(1.0) if isinstance(one, ReportGroup)]
+        return "; ".join(f"{one.status}: {one.message}" for one in found)
+
     def due(self, time: str) -> None:
         assert self.life.machine.next_due() == float(time)
 
@@ -334,7 +344,10 @@ class GroupStory:
         assert self.life.work() == []
 
     def urgent(self) -> str:
-        return "yes" if self.life.is_urgent() else "no"
+        """Return whether the only group waits to be completed before all others."""
+        (members,) = self.life.machine.group_cache
+        group = self.life.machine.pending_groups.in_queue(members.key)
+        return "yes" if group is not None and group.is_urgent else "no"
 
     def _kept(self) -> list[tuple[str, str]]:
         pods = self.life.machine.pending_pods.pending

@@ -8,7 +8,7 @@ import pytest
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
-from tests.scheduler.group_life import Life, binds
+from tests.scheduler.group_life import Life, apart, binds
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
@@ -95,26 +95,27 @@ def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> 
     life.machine.check()
 
 
-def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float) -> list[int]:
-    """Let a group of 64 start beside 500 pods a second, which the members must not be beside.
+@pytest.mark.parametrize("step_s", [0.003, 0.02])
+def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
+    life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """500 pods a second come that the 64 members must not be beside: with each Bind all members are judged again.
 
-    Return how many of these were bound in each round of its decision, until the group was or nobody waited for it.
+    In the fourth round others wait, a quarter of a second at the most: a round that takes longer gives way to them.
     """
+    # How many other pods are bound in each round.
     others, of_group = list[int](), 0
 
-    class Counted(GroupSnapshot):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            others.append(0)
+    def begin(*args: Any, **options: Any) -> GroupSnapshot:
+        others.append(0)
+        return GroupSnapshot(*args, **options)
 
-    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.GroupSnapshot", Counted)
-    labels = {"app": "train"}
-    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
-    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.GroupSnapshot", begin)
+    metadata = {"labels": {"app": "train"}}
     life.nodes(*(f"n{number}" for number in range(80)))
     life.nodes("others", labels={"for": "others"}, allocatable={"pods": "9999"})
-    group, metadata = '{"name":"train","min":64}', {"labels": labels}
-    life.members(64, group, spec=spec, metadata=metadata)
+    spec = apart("kubernetes.io/hostname", app="train")
+    life.members(64, '{"name":"train","min":64}', spec=spec, metadata=metadata)
     life.machine.group_scheduling.portion = 1
     came, began = 0, life.now
     while not of_group and sum(others[3:]) == 0:
@@ -128,18 +129,7 @@ def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: flo
             others[-1] += len(bound)
         life.now += 0.0005 if bound else step_s
     assert of_group in (0, 64)
-    return others
-
-
-@pytest.mark.parametrize("step_s", [0.003, 0.02])
-def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
-    life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float
-) -> None:
-    """Each Bind is one that their rules are about, so all are judged again; in the fourth round others wait.
-
-    They wait for a quarter of a second at the most: a round that takes longer gives way to them again.
-    """
-    first, second, third, fourth = _start_beside_binds(life, monkeypatch, step_s)
+    first, second, third, fourth = others
     assert min(first, second, third) > 0
     assert (fourth == 0) == (step_s == 0.003)
 

@@ -1,10 +1,7 @@
 """A group may have any number of pods and many shapes: no change, and no step, costs time for all of them."""
 
 import json
-import sys
-from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,6 +13,7 @@ from scheduler.kube.group import MOST_SHAPES
 from scheduler.kube.objects import Pod
 from scheduler.state.groups.group_scheduling import PORTION
 from tests.scheduler.group_life import Life, binds, changed, orders, told
+from tests.support.calls import count_all_calls
 
 ANY = '{"name":"large","min":1}'
 NOWHERE = {"nodeSelector": {"no": "where"}}
@@ -53,22 +51,6 @@ def test_a_decision_is_about_as_many_as_a_group_can_need(life: Life, monkeypatch
     assert MOST_MEMBERS == 4096
 
 
-def _calls(function: Callable[[], object]) -> int:
-    """Count the calls of Python functions and built-in ones, which are the same on each machine."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def _calls_of_steps(life: Life, count: int, name: str, request: object, label: str = "") -> list[int]:
     """Place a group; return the calls of each step that it took."""
     pods = [
@@ -87,7 +69,7 @@ def _calls_of_steps(life: Life, count: int, name: str, request: object, label: s
         instructions.extend(life.machine.step(life.now) or ())
 
     while len(binds(instructions)) < count:
-        calls.append(_calls(step))
+        calls.append(count_all_calls(step))
         assert len(calls) < count, "the group is not placed"
     life.machine.check()
     return calls
@@ -116,7 +98,7 @@ def test_an_event_of_a_pod_costs_the_same_however_many_controllers_own_the_other
     def calls(count: int) -> int:
         pods = [owned(count, number) for number in range(count)]
         life.see(*pods)
-        return _calls(partial(life.see, changed(pods[-1], metadata={"labels": {"changed": "yes"}})))
+        return count_all_calls(partial(life.see, changed(pods[-1], metadata={"labels": {"changed": "yes"}})))
 
     assert calls(400) < calls(50) + 50
 

@@ -1,10 +1,6 @@
 """A group that has started takes in members that are made again, one by one, as long as it lives."""
 
-import msgspec
-
-from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle.instructions import Evict, ReportGroup
-from scheduler.kube.workload_objects import PodGroup
+from scheduler.cycle.instructions import Evict
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import HINT, Life
@@ -118,6 +114,11 @@ BEFORE = {
         "pods that join with a node neither start a group nor make it half placed": f"""
             {FOUR} | alone a0@n1 a1@n2 a2@n3 | join a0..2 | fail a0 a1 | come r0 r1 | bound | urgent > no | come r2
             | bound r0..2""",
+        # Its condition never goes back from True.
+        "a PodGroup that is made again does not report members of an earlier run": f"""
+            pod_group train 4 uid=u1 | name spec=train | nodes n1..4 | owned_by job-1 | {BEFORE["after another run"]}
+            | lose_pod_group train | pod_group train 4 uid=u2 | conditions | come r0..3 | bound r0..3
+            | conditions > True: members bound: 4, needed: at least 4""",
     },
     BEFORE=BEFORE,
     THEN=THEN,
@@ -133,26 +134,3 @@ def test_half_of_a_later_run_is_ended(life: Life) -> None:
     play(story, "carry_out r0 | refuse changed r1..3 | lose n2..4")
     found = [one for _ in range(10) for one in story.life.work(2.0) if isinstance(one, Evict)]
     assert ["only 1 of at least 4 members" in one.reason for one in found] == [True]
-
-
-def _pod_group_conditions(life: Life) -> list[tuple[str, str]]:
-    return [(one.status, one.message) for _ in range(3) for one in life.work(1.0) if isinstance(one, ReportGroup)]
-
-
-def test_a_pod_group_that_is_made_again_does_not_report_members_of_an_earlier_run(life: Life) -> None:
-    """Its condition never goes back from True."""
-    story = GroupStory(life)
-
-    def make_pod_group(uid: str) -> None:
-        metadata = {"name": "train", "namespace": "default", "uid": uid, "creationTimestamp": story.clock()}
-        spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
-        item = msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup)
-        life.machine.handle(PodGroup, Changed(Identity("train", "default"), item), life.now)
-
-    make_pod_group("u1")
-    play(story, f"name spec=train | nodes n1..4 | owned_by job-1 | {BEFORE['after another run']}")
-    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
-    make_pod_group("u2")
-    assert _pod_group_conditions(life) == []
-    play(story, "come r0..3 | bound r0..3")
-    assert _pod_group_conditions(life) == [("True", "members bound: 4, needed: at least 4")]

@@ -1,26 +1,19 @@
 """A decision about a group goes on in turns, and others are decided about between them."""
 
 import json
-from typing import Any
 
 import pytest
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, binds, bound_names, told
+from tests.scheduler.group_life import Life, apart, binds, bound_names, told
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 from tests.support.calls import count_calls
 
 HOST = "example.com/host"
 LEVELS = [f"level-{level}" for level in range(8)]
-
-
-def _apart(app: str, topology_key: str) -> dict[str, Any]:
-    """Return a spec that keeps a pod away from those of an app."""
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology_key}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 class Turns(Life):
@@ -34,7 +27,7 @@ class Turns(Life):
         """Let members come that are tried on each node alone on each level, since cpu says that it could hold all."""
         group = json.dumps({"name": "slow", "min": 2, "prefer": LEVELS})
         # The second keeps away from the first, which does not say so: how many a node holds is then not counted.
-        for number, spec in enumerate([{}, _apart("apart", HOST)]):
+        for number, spec in enumerate([{}, apart(HOST, app="apart")]):
             metadata = {"labels": {"app": "apart"}}
             self.see(self.member(f"slow-{number}", group, request=[{}], spec=spec, metadata=metadata))
 
@@ -162,7 +155,7 @@ def _zones(turns: Turns, count: int) -> None:
     """Let 20 members wait that keep away from pods ``noisy`` in their zone; zone ``a`` is the first that is filled."""
     for zone in "abcdefgh"[:count]:
         turns.nodes(*(f"{zone}{number}" for number in range(21)), labels={"zone": zone})
-    turns.members(20, '{"name":"train","min":20}', spec=_apart("noisy", "zone"))
+    turns.members(20, '{"name":"train","min":20}', spec=apart("zone", app="noisy"))
 
 
 def _come_to(turns: Turns, zone: str, app: str) -> None:

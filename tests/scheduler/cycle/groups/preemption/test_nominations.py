@@ -39,13 +39,11 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
         "no room is reserved for a group without its PodGroup": """
             gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b | kept n1
             n2 | gang | wait 30 | kept""",
+        # After that no pod leaves on the node that does not release them.
         "a group waits for VFs of its victims, but not for ever": f"""
-            {TWO} | nodes n1 held=1 | delete a b | wait 15 | victims | kept n1 n2 | wait {VF_PATIENCE_S + 1} 15 |
-            victims c | kept n2 c""",
-        "no pods leave on a node that does not release VFs": f"""
             nodes n1 vfs=3 | put a | put x vfs=1 priority=3 | nodes n2 | put b | nodes n3 | put c priority=5 | group
-            pair-0..1 priority=10 | wait 0 | victims a b | nodes n1 vfs=3 held=1 | delete a b | wait 15 | victims | wait
-            {VF_PATIENCE_S + 1} 15 | victims c""",
+            pair-0..1 priority=10 | wait 0 | victims a b | nodes n1 vfs=3 held=1 | delete a b | wait 15 | victims | kept
+            n1 n2 | wait {VF_PATIENCE_S + 1} 15 | victims c | kept n2 c""",
         "a new leader waits for VFs of pods that the old one preempted": """
             nodes n1 n2 | put a b | terminate a b | nodes n3 n4 | put c d | group pair-0..1 priority=10 | wait 0 |
             victims | nodes n1 held=1 | delete a b | wait 15 | victims | nodes n1 | wait 15 > pair-0..1""",

@@ -9,7 +9,7 @@ from scheduler.cycle.groups.group_snapshot import Turns
 from scheduler.cycle.groups.preemption import preempt, victim_plan
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimPlan
 from tests.scheduler.cycle.groups.preemption.scene import WHOLE, Scene, row
-from tests.scheduler.group_life import Life, binds, told, victims
+from tests.scheduler.group_life import Life, apart, binds, told, victims
 
 HOST = "kubernetes.io/hostname"
 RANK = "batch.kubernetes.io/job-completion-index"
@@ -18,12 +18,6 @@ SPREAD = {"topologySpreadConstraints": [SPREAD_TERM]}
 RULES = "rules about pods on other nodes"
 NOT_ENOUGH = "not enough free RDMA VFs"
 NOT_HELPFUL = "preemption: no pods of lower priority were found whose eviction makes room for enough members."
-
-
-def _against(key: str, **labels: str) -> dict[str, Any]:
-    """Return required anti-affinity against pods with these labels."""
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def _slices(size: int) -> dict[str, Any]:
@@ -101,12 +95,12 @@ CHOICES = [
     row(
         "a pod that keeps members off another node leaves",
         f"{GUARDED} > .*guard.*",
-        specs={"guard": _against("rack", app="train")},
+        specs={"guard": apart("rack", app="train")},
     ),
     row(
         "a pod whose anti-affinity selects no member stays",
         f"{GUARDED} > low0 low1",
-        specs={"guard": _against("rack", app="no")},
+        specs={"guard": apart("rack", app="no")},
     ),
 ]
 
@@ -193,7 +187,7 @@ def test_a_label_for_each_member_takes_no_more_steps(
 @pytest.mark.parametrize("is_nominated", [False, True])
 def test_anti_affinity_of_another_pod_keeps_one_rank_off_its_node(life: Life, is_nominated: bool) -> None:
     """Of a pod that runs there, and of one that waits there for its victim to leave."""
-    scene, spec = Scene("n1(a+b) n2(c)", label=RANK), {"priority": 20} | _against(HOST, **{RANK: "0"})
+    scene, spec = Scene("n1(a+b) n2(c)", label=RANK), {"priority": 20} | apart(HOST, **{RANK: "0"})
     scene.show(life)
     if is_nominated:
         life.see(life.make_pod("guard", [{}, {}], spec=spec | {"nodeSelector": {HOST: "n1"}}))
