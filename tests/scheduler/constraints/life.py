@@ -3,21 +3,19 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from mooring import names
 from mooring.annotations.assignment import Assignment, read_assignment
 from mooring.annotations.inventory import Pf
-from mooring.kube.events import Changed, Removed
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
+from tests.scheduler import group_life
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import identity
+from tests.scheduler.group_life import as_bound
 from tests.scheduler.reference.messages import refusal
 
 
@@ -40,49 +38,64 @@ class Boxes:
 BOXES = Kinds([Kind("box", Boxes())])
 
 
-class Life:
-    """A machine with constraints, fed with nodes and pods as by the watches."""
+class Life(group_life.Life):
+    """A machine with constraints; a field ``box`` is the text of an inventory or a request of that kind."""
 
     def __init__(self, kinds: Kinds, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine = Machine("mooring", kinds=kinds)
-        self.make_node, self.make_pf, self.make_pod = make_node, make_pf, make_pod
-        self.time = 1000.0
+        super().__init__(Machine("mooring", kinds=kinds), make_node, make_pf, make_pod)
+        self.now = 1000.0
 
-    def show_node(self, name: str = "n1", pfs: tuple[Pf, ...] = (), **fields: Any) -> list[Instruction]:
-        """Show a node; in place of ``annotations``, ``box`` is the text of its inventory of that kind."""
-        return self.see(self.make_node(name, pfs, **_kind_annotations(names.INVENTORY_OF, fields)))
+    def show_node(self, name: str = "n1", *pfs: Pf, **fields: Any) -> list[Instruction]:
+        return super().show_node(name, *pfs, **_kind_annotations(names.INVENTORY_OF, fields))
 
     def asking(self, **fields: Any) -> Pod:
-        """Make a pod; in place of ``annotations``, ``box`` is the text of its request of that kind."""
         return self.make_pod(**_kind_annotations(names.REQUEST_OF, fields))
-
-    def see(self, *items: Node | Pod) -> list[Instruction]:
-        found = []
-        for item in items:
-            found += self.machine.handle(type(item), Changed(identity(item), item), self.time)
-        return found
-
-    def end(self, pod: Pod) -> None:
-        self.machine.pods(Removed(identity(pod)), self.time)
 
     def decide(self) -> Bind | Report | None:
         """Decide until a pod is bound, which succeeds, or a new report appears; None if neither happens."""
-        self.time += 20.0
-        while (instructions := self.machine.step(self.time)) is not None:
+        self.now += 20.0
+        while (instructions := self.machine.step(self.now)) is not None:
             for one in instructions:
                 if isinstance(one, Bind):
-                    self.machine.finished(one, BOUND, self.time)
+                    self.machine.finished(one, BOUND, self.now)
                     return one
                 if isinstance(one, Report):
                     return one
         return None
 
-    def place(self, pod: Pod) -> Bind | str:
+    def outcome(self, pod: Pod) -> Bind | str:
         """Add a pod and decide about it; return its bind, or the reason why no node fits."""
         self.see(pod)
         found = self.decide()
         assert found is not None
         return found if isinstance(found, Bind) else refusal(found.message)
+
+
+class KindStory:
+    """Pods by name that request units of a kind; each that is bound is shown by the watch."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.pods: dict[str, Pod] = {}
+
+    def come(self, name: str, **fields: Any) -> None:
+        self.pods[name] = self.life.asking(name=name, **fields)
+        self.life.see(self.pods[name])
+
+    def gone(self, name: str) -> None:
+        self.life.gone(self.pods[name])
+
+    def decide(self) -> str:
+        """Decide until a pod is bound or told why not; return what it is given, or the reason."""
+        found = self.life.decide()
+        if not isinstance(found, Bind):
+            return refusal(found.message).removeprefix("0/1 nodes are available: 1 ") if found is not None else ""
+        pod = self.pods[found.pod_info.pod.metadata.name] = as_bound(found)
+        self.life.see(pod)
+        return self.given(found)
+
+    def given(self, bind: Bind) -> str:
+        raise NotImplementedError
 
 
 def _kind_annotations(prefix: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -104,12 +117,3 @@ def units_of(bind: Found, kind: str) -> list[str]:
     section = assignment_of(bind).ext[kind]
     assert isinstance(section, Mapping)
     return list(section["units"])
-
-
-def bound(pod: Pod, bind: Found) -> Pod:
-    """Return a pod as the API server shows it after its bind."""
-    assert isinstance(bind, Bind)
-    copy = msgspec.convert(msgspec.to_builtins(pod), Pod)
-    copy.spec.node_name = bind.assigned.node
-    copy.metadata.annotations = {**pod.annotations, **bind.annotations}
-    return copy

@@ -19,7 +19,8 @@ from scheduler.pending.reservations import Reservations
 from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import Life, bound, units_of
+from tests.scheduler.constraints.life import Life, units_of
+from tests.scheduler.group_life import as_bound
 
 NODES, STEPS = 6, 120
 
@@ -29,7 +30,7 @@ class World:
 
     def __init__(self, seed: int, life: Life) -> None:
         self.random, self.life = Random(seed), life
-        self.given: dict[str, tuple[Pod, str, list[str]]] = {}
+        self.given: dict[str, tuple[Pod, set[tuple[str, str]]]] = {}
         self.waiting: dict[str, Pod] = {}
 
     def show_node(self) -> None:
@@ -37,7 +38,7 @@ class World:
         fpgas = [{"pci": f"0000:{switch + 1}{number}:00.0", "pcie": _path(switch)} for switch, number in counts]
         pfs = tuple(self.life.make_pf(index, self.random.randrange(1, 4), pcie=_path(index)) for index in range(2))
         text = dump({"v": 1, "fpgas": fpgas}) if self.random.random() < 0.7 else "{"
-        self.life.show_node(f"n{self.random.randrange(NODES)}", pfs, fpga=text)
+        self.life.show_node(f"n{self.random.randrange(NODES)}", *pfs, fpga=text)
 
     def pod(self) -> Pod:
         interfaces = self.random.randrange(3)
@@ -50,25 +51,23 @@ class World:
         if chance < 0.25:
             self.show_node()
         elif chance < 0.3:
-            self.life.machine.nodes(Removed(Identity(f"n{self.random.randrange(NODES)}")), self.life.time)
+            self.life.machine.nodes(Removed(Identity(f"n{self.random.randrange(NODES)}")), self.life.now)
         elif chance < 0.75 or not self.given:
             pod = self.pod()
             self.waiting[pod.metadata.uid] = pod
             self.life.see(pod)
         else:
-            self.life.end(self.given.pop(self.random.choice(sorted(self.given)))[0])
+            self.life.gone(self.given.pop(self.random.choice(sorted(self.given)))[0])
 
     def decide(self) -> None:
         """Let the machine decide until no pod is ready; what it gives must belong to no other pod."""
         while (found := self.life.decide()) is not None:
-            if not isinstance(found, Bind):
-                continue
-            pod, node = self.waiting.pop(found.pod_info.uid), found.assigned.node
-            units = units_of(found, "fpga") if found.pod_info.wishes else []
-            assert not {unit for _, other, others in self.given.values() if other == node for unit in others} & set(
-                units
-            )
-            self.given[found.pod_info.uid] = bound(pod, found) if found.annotations else pod, node, units
+            if isinstance(found, Bind):
+                del self.waiting[found.pod_info.uid]
+                units = units_of(found, "fpga") if found.pod_info.wishes else []
+                given = {(found.assigned.node, unit) for unit in units}
+                assert given.isdisjoint(unit for _, others in self.given.values() for unit in others)
+                self.given[found.pod_info.uid] = as_bound(found), given
 
 
 def _path(switch: int) -> tuple[str, ...]:
@@ -105,4 +104,4 @@ def test_random_actions_keep_every_guarantee(seed: int, fpgas: Kinds, start_life
         reservations = Reservations(Queue())
         fresh = SchedulingCycle(cache, reservations, Preemption(cache, reservations, Budgets()))
         for pod in world.waiting.values():
-            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.time), Unschedulable), f"step {step}"
+            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.now), Unschedulable), f"step {step}"

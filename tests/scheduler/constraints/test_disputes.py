@@ -34,7 +34,7 @@ def told(instructions: Iterable[Instruction]) -> list[str]:
 
 
 def end(life: Life, name: str) -> None:
-    life.end(life.make_pod(name, metadata={"uid": name}))
+    life.gone(life.make_pod(name, metadata={"uid": name}))
 
 
 def figures(life: Life) -> tuple[float, float, float]:
@@ -67,8 +67,8 @@ def test_a_unit_that_two_pods_claim_is_free_when_both_are_gone(life: Life) -> No
     life.show_node(box="a b")
     claim(life, "one", "a")
     claim(life, "two", "a")
-    assert units_of(life.place(life.asking(box="1")), "box") == ["b"]
-    assert isinstance(life.place(life.asking(box="1")), str)
+    assert units_of(life.outcome(life.asking(box="1")), "box") == ["b"]
+    assert isinstance(life.outcome(life.asking(box="1")), str)
     end(life, "one")
     assert not isinstance(life.decide(), Bind)
     end(life, "two")
@@ -90,7 +90,7 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(life: Life) -> None:
 
 def test_a_vf_and_a_unit_are_disputed_at_once(life: Life) -> None:
     pf = life.make_pf(vfs=1)
-    life.show_node("n1", (pf,), box="a")
+    life.show_node("n1", pf, box="a")
     vf = AssignedVf(pf.name, 0, pf.vf_pci(0), pf.link, pf.network)
     claim(life, "one", "a", vfs=(vf,))
     found = claim(life, "two", "a", vfs=(vf,))

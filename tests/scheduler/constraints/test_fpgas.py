@@ -42,14 +42,14 @@ class Hosts:
             {"pci": f"0000:{switch + 1}{number + 2:x}:00.0", "pcie": _path(switch, number + 1)}
             for switch, number in counts
         ]
-        self.life.show_node(name, tuple(pfs), fpga=dump({"v": 1, "fpgas": listed}))
+        self.life.show_node(name, *pfs, fpga=dump({"v": 1, "fpgas": listed}))
 
     def pod(self, request: str, beside: str) -> str:
         """Place a pod with as many FPGAs as ``beside`` lists, beside these interfaces or, with "-", anywhere.
 
         Return the switches of its VFs and its FPGAs, and its node if it is not n1, or why it waits.
         """
-        found = self.life.place(
+        found = self.life.outcome(
             self.asking(json.loads(request), *(None if one == "-" else int(one) for one in beside.split(",")))
         )
         if isinstance(found, str):
@@ -132,7 +132,7 @@ def test_a_placement_is_found_exactly_if_there_is_one(
     hosts = Hosts(start_life(fpgas))
     hosts.show_host(vfs, fpgas_free)
     beside = [interface for interface, count in enumerate(wanted) for _ in range(count)]
-    found = hosts.life.place(hosts.asking([{}] * len(wanted), *beside, *[None] * anywhere))
+    found = hosts.life.outcome(hosts.asking([{}] * len(wanted), *beside, *[None] * anywhere))
     assert isinstance(found, Bind) == _possible(vfs, fpgas_free, wanted, anywhere)
     if isinstance(found, Bind) and (beside or anywhere):
         assert len(set(units_of(found, "fpga"))) == len(beside) + anywhere

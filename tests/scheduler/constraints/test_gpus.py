@@ -1,6 +1,7 @@
 """Mooring's own kind, GPUs: from a pod's limits and annotation to the assignment in its Binding."""
 
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 
@@ -8,12 +9,11 @@ from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.inventory import Gpu, GpuInventory, GpuOut, dump_gpu_inventory
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Pod
 from scheduler.placement.gpus import gpu_kind
 from scheduler.server.startup import GROUP, load_kinds
+from tests.scheduler.conftest import Json
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import Found, Life, assignment_of, bound
-from tests.scheduler.reference.messages import refusal
+from tests.scheduler.constraints.life import Found, KindStory, assignment_of
 from tests.scheduler.story import play, stories
 
 GPU = "mooring.dev/gpu"
@@ -39,54 +39,38 @@ def _given(found: Found) -> GpuAssignment:
     return gpus
 
 
-class Hosts:
+class Hosts(KindStory):
     """Nodes with two switches, each with a PF and two GPUs, and the verbs of the stories of pods."""
 
-    def __init__(self, life: Life) -> None:
-        self.life = life
-        self.pods: dict[str, Pod] = {}
-
-    def show(self, name: str = "n1", vfs: int = 4, out: tuple[int, ...] = (), resource: str = GPU) -> None:
+    def host(self, name: str = "n1", vfs: int | str = 4, out: str = "", resource: str = GPU) -> None:
         """Show a node; ``out`` are the numbers of GPUs that are out."""
-        pfs = tuple(self.life.make_pf(switch, vfs, pcie=_path(switch, 9)) for switch in range(2))
+        pfs = tuple(self.life.make_pf(switch, int(vfs), pcie=_path(switch, 9)) for switch in range(2))
         every = [Gpu(_pci(n), f"GPU-{name}-{n}", "nvidia", "H100", 80000, 0, _path(n // 2, n), 0) for n in range(4)]
         inventory = GpuInventory(
-            tuple(one for n, one in enumerate(every) if n not in out), tuple(GpuOut(_pci(n), "Xid 79") for n in out)
+            tuple(one for n, one in enumerate(every) if str(n) not in out),
+            tuple(GpuOut(_pci(int(n)), "Xid 79") for n in out),
         )
-        self.life.show_node(name, pfs, gpu=dump_gpu_inventory(inventory), allocatable={GPU: "4", resource: "4"})
-
-    def host(self, vfs: str = "4") -> None:
-        self.show(vfs=int(vfs))
-
-    def host_without(self, number: str) -> None:
-        self.show(out=(int(number),))
+        self.life.show_node(name, *pfs, gpu=dump_gpu_inventory(inventory), allocatable={GPU: "4", resource: "4"})
 
     def foreign(self) -> None:
         """Show a node of which another program has published a resource of that name."""
         self.life.show_node(allocatable={GPU: "4"})
 
-    def asking(self, annotation: str | None = None, vfs: int = 0, early: object = None, **counts: int) -> Pod:
-        """Make a pod whose containers limit so many GPUs, with VFs and the annotation where given."""
+    def asking(self, annotation: str | None = None, vfs: int = 0, early: object = None, **counts: int) -> Json:
+        """Return the fields of a pod whose containers limit so many GPUs, with VFs and the annotation where given."""
         spec = {"containers": _limits(**counts)} | ({"initContainers": early} if early else {})
-        return self.life.asking(gpu=annotation, request=[{}] * vfs or None, spec=spec)
+        return {"gpu": annotation, "request": [{}] * vfs or None, "spec": spec}
 
-    def pod(self, name: str, count: str, *words: str) -> str:
+    def place(self, annotation: str | None = None, **counts: Any) -> Bind | str:
+        return self.life.outcome(self.life.asking(**self.asking(annotation, **counts)))
+
+    def pod(self, name: str, count: str, vfs: str = "0", annotation: str | None = None) -> str:
         """Place a pod with so many GPUs, VFs and an annotation; return its GPUs by number, or why it waits."""
-        vfs, annotation = int(words[0]) if words else 0, words[1] if len(words) > 1 else None
-        self.pods[name] = self.asking(annotation, vfs, main=int(count))
-        self.life.see(self.pods[name])
-        return self.decide(name)
+        self.come(name, **self.asking(annotation, int(vfs), main=int(count)))
+        return self.decide()
 
-    def decide(self, name: str) -> str:
-        found = self.life.decide()
-        if not isinstance(found, Bind):
-            return refusal(found.message).removeprefix("0/1 nodes are available: 1 ") if found is not None else ""
-        self.life.see(pod := bound(self.pods[name], found))
-        self.pods[name] = pod
-        return " ".join(str(int(pci[5:7], 16) - 16) for pci in _given(found).units)
-
-    def gone(self, name: str) -> None:
-        self.life.end(self.pods[name])
+    def given(self, bind: Bind) -> str:
+        return " ".join(str(int(pci[5:7], 16) - 16) for pci in _given(bind).units)
 
 
 @pytest.fixture
@@ -96,13 +80,13 @@ def hosts(start_life: StartLife) -> Hosts:
 
 STORIES = {
     "a GPU is given once, and again when its pod is gone": f"""
-        host | pod a 3 > 0 1 2 | pod b 2 > Insufficient {GPU}. | gone a | decide b > 0 1""",
+        host | pod a 3 > 0 1 2 | pod b 2 > Insufficient {GPU}. | gone a | decide > 0 1""",
     # One decision: the first switch has GPUs and no VF any more.
     "a full PF moves the GPUs to the other switch": """
-        host 1 | pod a 1 1 {"vfs":"switch"} > 0 | pod b 1 1 {"vfs":"switch"} > 2""",
+        host vfs=1 | pod a 1 1 {"vfs":"switch"} > 0 | pod b 1 1 {"vfs":"switch"} > 2""",
     # A pod has it: then the kubelet must still admit that pod.
     "a GPU that is out is not given though the capacity counts it": """
-        host_without 0 | pod a 1 > 1 | pod b 3 > not enough free GPUs.""",
+        host out=0 | pod a 1 > 1 | pod b 3 > not enough free GPUs.""",
     # Another program may publish a resource of that name.
     "a node without an inventory of GPUs gives none": "foreign | pod a 1 > node(s) had no gpu inventory.",
 }
@@ -115,8 +99,8 @@ def test_gpus(story: str, hosts: Hosts) -> None:
 
 def test_limits_alone_are_a_request(hosts: Hosts) -> None:
     """The assignment has the GPUs by address and UUID, and each container's, the init container's shared."""
-    hosts.show()
-    assert _given(hosts.life.place(hosts.asking(main=1, log=0, eval=1, early=_limits(warm=2)))) == GpuAssignment(
+    hosts.host()
+    assert _given(hosts.place(main=1, log=0, eval=1, early=_limits(warm=2))) == GpuAssignment(
         units=(_pci(0), _pci(1)),
         uuids=("GPU-n1-0", "GPU-n1-1"),
         containers={"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)},
@@ -125,19 +109,19 @@ def test_limits_alone_are_a_request(hosts: Hosts) -> None:
 
 def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(hosts: Hosts) -> None:
     """A choice depends on no UUID, so that equal GPUs of two nodes are judged once; each assignment has its node's."""
-    hosts.show("n1")
-    hosts.show("n2")
+    hosts.host("n1")
+    hosts.host("n2")
     nodes = hosts.life.machine.cache.nodes
     assert nodes.unit_pools["gpu"][nodes.row_of["n1"]] is nodes.unit_pools["gpu"][nodes.row_of["n2"]]
-    found = [hosts.life.place(hosts.asking(main=4)) for _ in range(2)]
+    found = [hosts.place(main=4) for _ in range(2)]
     given = {assignment_of(one).node: _given(one).uuids for one in found}
     assert given == {name: tuple(f"GPU-{name}-{number}" for number in range(4)) for name in ("n1", "n2")}
 
 
 def test_each_interface_lies_under_the_switch_of_its_gpu(hosts: Hosts) -> None:
     """The assignment says which; a GPU more is free."""
-    hosts.show()
-    found = hosts.life.place(hosts.asking('{"vfs":"switch"}', vfs=2, main=3))
+    hosts.host()
+    found = hosts.place('{"vfs":"switch"}', vfs=2, main=3)
     assert dict(_given(found).beside) == {_pci(0): 0, _pci(1): 1}
     assert [vf.pf for vf in assignment_of(found).vfs] == ["pf0", "pf0"]
 
@@ -156,18 +140,18 @@ def test_each_interface_lies_under_the_switch_of_its_gpu(hosts: Hosts) -> None:
     ],
 )
 def test_why_a_pod_waits_is_said(hosts: Hosts, annotation: str | None, counts: dict[str, int], reason: str) -> None:
-    hosts.show()
-    assert reason in str(hosts.life.place(hosts.asking(annotation, **counts)))
+    hosts.host()
+    assert reason in str(hosts.place(annotation, **counts))
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu"])
 def test_no_device_plugin_gives_gpus_where_mooring_does(hosts: Hosts, resource: str) -> None:
     """Two accounts of the same GPUs would give one to two pods. Other nodes serve such pods, this one others."""
     life, amounts = hosts.life, {"limits": {resource: "1"}, "requests": {resource: "1"}}
-    hosts.show(resource=resource)
-    refused = life.place(life.make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
+    hosts.host(resource=resource)
+    refused = life.outcome(life.make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
     assert f"1 node(s) offered GPUs as '{GPU}', not as '{resource}'." in str(refused)
-    assert not isinstance(life.place(life.make_pod()), str)
+    assert not isinstance(life.outcome(life.make_pod()), str)
     life.show_node("n2", allocatable={resource: "4"})
     found = life.decide()
     assert isinstance(found, Bind)

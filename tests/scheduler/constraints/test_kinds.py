@@ -14,7 +14,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import BOXES, Boxes, bound, units_of
+from tests.scheduler.constraints.life import BOXES, Boxes, units_of
+from tests.scheduler.group_life import as_bound
 
 LEFT: Units[str] = Units((("a", ""), ("b", "")), 2)
 
@@ -72,14 +73,14 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     """Whatever it does wrong, wherever: its pods wait, with its name in the reason; the next pod is bound."""
     life = start_life(_faulty(method, behaviour))
     life.show_node(box="a b")
-    told = life.place(life.asking(box="1"))
+    told = life.outcome(life.asking(box="1"))
     assert isinstance(told, str)
     assert "constraint 'box' failed in " + method in told
     assert words in told
-    assert isinstance(life.place(life.make_pod()), Bind)
-    (notice,) = [one for one in life.machine.tick(life.time) if isinstance(one, Notice)]
+    assert isinstance(life.outcome(life.make_pod()), Bind)
+    (notice,) = [one for one in life.machine.tick(life.now) if isinstance(one, Notice)]
     assert (notice.subject, notice.fields["constraint"]) == ("constraint", "box")
-    assert life.machine.tick(life.time) == []
+    assert life.machine.tick(life.now) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
     (notice,) = life.show_node("bad", box="bad")
     assert isinstance(notice, Notice)
     assert (notice.fields["node"], notice.fields["constraint"]) == ("bad", "box")
-    assert "1 constraint 'box' failed on the node(s)" in str(life.place(life.asking(box="1")))
+    assert "1 constraint 'box' failed on the node(s)" in str(life.outcome(life.asking(box="1")))
     life.show_node("good", box="a b")
     bind = life.decide()
     assert isinstance(bind, Bind)
@@ -153,7 +154,7 @@ def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(method: s
 
     life = start_life(_faulty(method, say))
     life.show_node(box="a b")
-    told = life.place(life.asking(box="1"))
+    told = life.outcome(life.asking(box="1"))
     assert isinstance(told, str)
     assert "?xxx" in told
     assert len(told.encode()) < 400
@@ -176,10 +177,10 @@ def test_a_pod_that_requests_a_kind_that_is_not_loaded_waits_with_the_reason(
     """It is not bound without the units, and no other pod is affected."""
     life = start_life(load_kinds([EntryPoint("box", value, GROUP)] if value else []))
     life.show_node(box="a b")
-    told = str(life.place(life.asking(box="1")))
+    told = str(life.outcome(life.asking(box="1")))
     assert re.search(words, told)
     assert "constraint 'box'" in told
-    assert isinstance(life.place(life.make_pod()), Bind)
+    assert isinstance(life.outcome(life.make_pod()), Bind)
 
 
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
@@ -194,7 +195,9 @@ def test_units_stay_taken_while_their_constraint_is_broken(start_life: StartLife
     pod = before.asking(box="1")
     life = start_life(_faulty("read_inventory", lambda node: _raise() if node.text == "bad" else {"a": "", "b": ""}))
     life.show_node(box="bad")
-    life.see(bound(pod, before.place(pod)))
-    assert isinstance(life.place(before.asking(box="1")), str)
+    bind = before.outcome(pod)
+    assert isinstance(bind, Bind)
+    life.see(as_bound(bind))
+    assert isinstance(life.outcome(before.asking(box="1")), str)
     life.show_node(box="a b")
     assert units_of(life.decide(), "box") == ["b"]

@@ -24,13 +24,13 @@ RULES = Rules("n1")
 @pytest.fixture
 def life(licences: Kinds, start_life: StartLife) -> Life:
     life = start_life(licences)
-    life.show_node("n1", (life.make_pf(),), licence='{"v":1,"cad":2}')
+    life.show_node("n1", life.make_pf(), licence='{"v":1,"cad":2}')
     return life
 
 
 def _bind(life: Life, request: object) -> Bind:
     """Bind a pod with a licence, and with interfaces or without."""
-    found = life.place(life.asking(request=request, licence='{"name":"cad","count":1}'))
+    found = life.outcome(life.asking(request=request, licence='{"name":"cad","count":1}'))
     assert isinstance(found, Bind)
     return found
 

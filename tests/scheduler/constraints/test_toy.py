@@ -8,62 +8,42 @@ import pytest
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims, Notice
-from scheduler.kube.objects import Pod
+from scheduler.cycle.instructions import Notice
 from tests.scheduler.constraints.conftest import REPO, StartLife
-from tests.scheduler.constraints.life import Found, Life, assignment_of, bound, units_of
-from tests.scheduler.reference.messages import refusal
+from tests.scheduler.constraints.life import KindStory, assignment_of, units_of
+from tests.scheduler.group_life import annotated, changed, victims
 from tests.scheduler.story import play, stories
 
-FULL = "0/1 nodes are available: 1 not enough free cad licences."
+FULL = "not enough free cad licences."
 
 
-class Seller:
+class Seller(KindStory):
     """The verbs of the stories: nodes with licences, and pods that want some."""
-
-    def __init__(self, life: Life) -> None:
-        self.life = life
-        self.pods: dict[str, Pod] = {}
 
     def node(self, name: str, cad: str, sim: str = "0", *flags: str) -> None:
         """Show a node with so many licences; with the flag ``pf`` it has VFs, with ``unready`` it is not Ready."""
         pfs = (self.life.make_pf(),) if "pf" in flags else ()
         text = dump({"v": 1, "cad": int(cad), "sim": int(sim)})
-        self.life.show_node(name, pfs, licence=text, ready="unready" not in flags)
+        self.life.show_node(name, *pfs, licence=text, ready="unready" not in flags)
 
     def wait(self, seconds: str) -> None:
-        self.life.time += float(seconds)
+        self.life.now += float(seconds)
 
     def pod(self, name: str, count: str, licence: str = "cad", priority: str = "0", interfaces: str = "0") -> None:
         """Let a pod come, or show it with another request."""
-        text = dump({"name": licence, "count": int(count)})
-        old = self.pods.get(name)
-        metadata = {"metadata": {"uid": old.metadata.uid}} if old is not None else {}
         fields: dict[str, Any] = {"spec": {"priority": int(priority)}, "request": [{}] * int(interfaces) or None}
-        self.pods[name] = self.life.asking(name=name, licence=text, **fields, **metadata)
-        self.life.see(self.pods[name])
+        if name in self.pods:
+            fields["metadata"] = {"uid": self.pods[name].metadata.uid}
+        self.come(name, licence=dump({"name": licence, "count": int(count)}), **fields)
 
-    def decide(self) -> str:
-        """Decide until a pod is bound or told why not; return its units and VFs, or the reason."""
-        found = self.life.decide()
-        if not isinstance(found, Bind):
-            return refusal(found.message) if found is not None else ""
-        return " ".join([*units_of(found, "licence"), *(vf.pf for vf in assignment_of(found).vfs)])
-
-    def run(self, name: str) -> None:
-        """Decide about a pod, and let the watch show it bound."""
-        self.pods[name] = bound(self.pods[name], self.life.decide())
-        self.life.see(self.pods[name])
+    def given(self, bind: Bind) -> str:
+        return " ".join([*units_of(bind, "licence"), *(vf.pf for vf in assignment_of(bind).vfs)])
 
     def preempt(self) -> str:
         """Decide; return the victims."""
-        found = self.life.machine.step(self.life.time)
+        found = self.life.machine.step(self.life.now)
         self.life.machine.check()
-        orders = [one for one in found or () if isinstance(one, DeleteVictims)]
-        return " ".join(victim.pod.removeprefix("default/") for order in orders for victim in order.victims)
-
-    def gone(self, name: str) -> None:
-        self.life.end(self.pods[name])
+        return " ".join(victims(found or ()))
 
 
 @pytest.fixture
@@ -87,15 +67,14 @@ STORIES = {
         node n1 2 | pod a 2 | decide > cad/0 cad/1 | pod b 1 | decide > {FULL} | decide | gone a | decide > cad/0
         | pod c 2 | decide > {FULL} | node n1 3 | decide > cad/1 cad/2""",
     # No other pod, and it gets them when that pod is gone.
-    "a pod that holds the units is preempted for them": """
-        node n1 3 1 | pod other 1 cad | run other | pod holder 2 | run holder | pod high 2 cad 1 | preempt > holder
-        | gone holder | decide > cad/1 cad/2 | pod last 1 | decide > 0/1 nodes are available: 1 not enough free cad
-        licences.""",
+    "a pod that holds the units is preempted for them": f"""
+        node n1 3 1 | pod other 1 | decide > cad/0 | pod holder 2 | decide > cad/1 cad/2 | pod high 2 cad 1
+        | preempt > holder | gone holder | decide > cad/1 cad/2 | pod last 1 | decide > {FULL}""",
     "a pod that holds other units is not preempted": """
-        node n1 3 1 | pod other 1 sim | run other | pod holder 2 | run holder | pod high 3 cad 1 | preempt > holder
-        | gone holder | decide > cad/0 cad/1 cad/2""",
+        node n1 3 1 | pod other 1 sim | decide > sim/0 | pod holder 2 | decide > cad/0 cad/1 | pod high 3 cad 1
+        | preempt > holder | gone holder | decide > cad/0 cad/1 cad/2""",
     "no pod is preempted for more units than the node has": """
-        node n1 2 | pod holder 2 | run holder | pod high 3 cad 1 | preempt""",
+        node n1 2 | pod holder 2 | decide > cad/0 cad/1 | pod high 3 cad 1 | preempt""",
     # A node with only one of them does not fit, and each node's reason is what it lacks.
     "VFs and units come together": """
         node units 1 | node vfs 0 0 pf | pod a 1 cad 0 1
@@ -104,7 +83,7 @@ STORIES = {
     # After 60 s, as with VFs, and again when it is Ready; also if a pod leaves meanwhile.
     "a node that is not Ready gives nothing new": """
         node n1 2 | pod a 1 | decide > cad/0 | node n1 2 0 unready | wait 100 | pod b 1
-        | decide > 0/1 nodes are available: 1 node(s) were not Ready for over 60 s. | gone a | decide | node n1 2
+        | decide > node(s) were not Ready for over 60 s. | gone a | decide | node n1 2
         | decide > cad/0""",
     # The constraint's own words name the annotation, the field and the rule; fixing the annotation helps at once.
     "a request that cannot be read is refused in words": """
@@ -139,13 +118,15 @@ def test_use_is_read_from_the_assignments_of_bound_pods(
     As with VFs, a claim counts only for the pod that it names.
     """
     play(seller, "node n1 2 | pod a 1 | pod other 1")
-    bind: Found = seller.life.decide()
+    bind = seller.life.decide()
+    assert isinstance(bind, Bind)
     after = Seller(start_life(licences))
     for kind in order.split():
         if kind == "node":
             after.node("n1", "2")
         else:
-            after.life.see(bound(seller.pods[owner], bind))
+            claim = annotated(seller.pods[owner], dict(bind.annotations))
+            after.life.see(changed(claim, spec={"nodeName": "n1"}))
     play(after, f"pod b 1 | decide > {unit}")
 
 
@@ -158,5 +139,5 @@ def test_an_inventory_that_cannot_be_read_leaves_the_node_out_for_this_kind(sell
         "constraint": "licence",
         "reason": "annotation 'mooring.dev/inventory.licence'.v: 2 is not an integer from 1 to 1",
     }
-    play(seller, "pod a 1 | decide > 0/1 nodes are available: 1 node(s) had an unreadable licence inventory.")
-    assert isinstance(seller.life.place(seller.life.make_pod()), Bind)
+    play(seller, "pod a 1 | decide > node(s) had an unreadable licence inventory.")
+    assert isinstance(seller.life.outcome(seller.life.make_pod()), Bind)
