@@ -24,16 +24,24 @@ async def make(path: Path) -> None:
 async def remove(path: Path) -> None:
     """Detach a network namespace and remove its file; it ends with its last user. Do nothing if it is absent."""
     if path.exists():
-        await _run("umount", "--lazy", str(path))
-        path.unlink(missing_ok=True)
+        try:
+            await _run("umount", "--lazy", str(path))
+        finally:
+            path.unlink(missing_ok=True)
 
 
 async def _run(*command: str) -> tuple[int, str]:
+    """Run a short command to its end, for a cancelled caller too: what follows needs its result."""
+    running = asyncio.create_task(_output(*command))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait([running])
+
+
+async def _output(*command: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
-    try:
-        _, stderr = await process.communicate()
-    finally:  # It is short, and what follows a cancelled call needs its result.
-        status = await process.wait()
-    return status, stderr.decode(errors="replace").strip()
+    _, stderr = await process.communicate()
+    return await process.wait(), stderr.decode(errors="replace").strip()

@@ -245,12 +245,16 @@ async def test_a_cancelled_removal_of_a_network_namespace_leaves_no_process(
     (tmp_path / "umount").write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nsleep 0.5\ntouch {tmp_path}/ended\n")
     (tmp_path / "umount").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    removal = asyncio.create_task(netns.remove(tmp_path))
-    await until((tmp_path / "begun").exists)
+    (tmp_path / "netns").touch()
+    removal = asyncio.create_task(netns.remove(tmp_path / "netns"))
+    # Within the start of the command, too.
+    while not (tmp_path / "begun").exists():
+        await asyncio.sleep(0)
     removal.cancel()
     with pytest.raises(asyncio.CancelledError):
         await removal
     assert (tmp_path / "ended").exists()
+    assert not (tmp_path / "netns").exists()
 
 
 async def test_a_failing_del_makes_stop_and_remove_fail_until_it_heals(
