@@ -197,7 +197,7 @@ async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
     other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
     del other["mooring.dev/interfaces"]
     first = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
-    assert await asyncio.to_thread(disk.writing.wait, 20)
+    assert await asyncio.to_thread(disk.writing.wait, 90)
     second = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(other))))
     for raw in (make.run(uid="somebody-else"), make.create()):
         enter = interceptors.create_container if raw == make.create() else interceptors.run_pod_sandbox
@@ -217,7 +217,7 @@ async def test_two_shims_agree_on_one_record(rules: Rules, state: Path, host: Pa
     other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
     del other["mooring.dev/interfaces"]
     late = asyncio.create_task(forwarded(old.run_pod_sandbox(make.run(other))))
-    assert await asyncio.to_thread(disk.writing.wait, 20)
+    assert await asyncio.to_thread(disk.writing.wait, 90)
     await forwarded(new.run_pod_sandbox(make.run(make.annotations)))
     (state / f"pods/{make.uid}.unprivileged").unlink()
     disk.ready.set()
@@ -247,7 +247,7 @@ async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
     disk = SlowDisk(state, host / "run")
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     first = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
-    assert await asyncio.to_thread(disk.writing.wait, 20)
+    assert await asyncio.to_thread(disk.writing.wait, 90)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     disk.writing.clear()
@@ -290,7 +290,7 @@ async def test_a_collection_on_a_slow_disk_holds_nobody_up(
     interceptors = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
     assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
     collecting = asyncio.create_task(interceptors.collect_records(frozenset(), LIST_INTERVAL_S))
-    assert await asyncio.to_thread(disk.writing.wait, 20)
+    assert await asyncio.to_thread(disk.writing.wait, 90)
     again = asyncio.create_task(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))))
     assert await forwarded(interceptors.run_pod_sandbox(make.run(uid="other"))) == make.run(uid="other")
     assert (collecting.done(), again.done()) == (False, False)
@@ -402,7 +402,7 @@ async def test_what_lies_in_the_place_of_a_record_keeps_no_pod_without_vfs(
     path.parent.mkdir(parents=True)
     FOREIGN[kind](path)
     assert await forwarded(interceptors.run_pod_sandbox(make.run({}))) == make.run({})
-    call = asyncio.wait_for(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))), 20)
+    call = asyncio.wait_for(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))), 90)
     if kind == "folder":
         with pytest.raises(RefusedError, match="Is a directory"):
             await call

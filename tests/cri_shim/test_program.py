@@ -62,7 +62,7 @@ def served(host: Path) -> bool:
     with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
         stub: Any = cri_grpc.RuntimeServiceStub(channel)
         try:
-            stub.Version(cri.VersionRequest(), timeout=2)
+            stub.Version(cri.VersionRequest(), timeout=60)
         except grpc.RpcError as error:
             return "runtime.sock" in error.details()
         return True

@@ -16,7 +16,7 @@ async def answers(path: Path) -> bool:
     """Return whether a runtime answers at a socket."""
     async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
         try:
-            await stubs(channel)[0].Version(cri.VersionRequest(), timeout=20)
+            await stubs(channel)[0].Version(cri.VersionRequest(), timeout=60)
         except grpc.aio.AioRpcError:
             return False
         return True

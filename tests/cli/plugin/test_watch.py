@@ -1,6 +1,7 @@
 """`-w`: what is printed when something changes, and how a watch ends."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from cli.plugin.invocation import Invocation
 from cli.plugin.reports.changes import Change, Changes, RowChanges
 from cli.plugin.reports.tables import Answer, Table, cells
 from tests.cli.plugin.cluster import Json, Served, bound, given, node, pf, pod
+from tests.support.polling import LIMIT_S
 
 
 def test_values_of_one_identity_are_told_apart_by_their_order() -> None:
@@ -123,11 +125,13 @@ async def test_a_leader_that_dies_is_noticed(served: Served, monkeypatch: pytest
     reader = watching_module.WatchingReader(served.client)
     invocation = Invocation(parse(["status"]), "default", clock)
     following = asyncio.create_task(watching_module.follow(reader, invocation, show, lambda: clock))
-    # The first lists are changes, too.
-    await asyncio.sleep(1.5)
-    assert {states.get_nowait() for _ in range(states.qsize())} == {"ok"}
+    assert await asyncio.wait_for(states.get(), LIMIT_S) == "ok"
+    # The other first lists are changes, too.
+    with contextlib.suppress(TimeoutError):
+        while True:
+            assert await asyncio.wait_for(states.get(), 1.5) == "ok"
     clock += 60
-    assert await asyncio.wait_for(states.get(), 30) == "error"
+    assert await asyncio.wait_for(states.get(), LIMIT_S) == "error"
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following

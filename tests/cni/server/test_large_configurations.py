@@ -49,7 +49,7 @@ def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monk
             held.set()
             # Each of the others waits for its turn, or is here too.
             wait_until(lambda: reading + LARGE.waiting >= _AT_ONCE - done)
-            small_is_answered.wait(20)
+            small_is_answered.wait(90)
             with guard:
                 reading, done = reading - 1, done + 1
         return read_conf(call, raw, version)
@@ -85,7 +85,7 @@ def test_so_many_large_calls_are_taken_in_and_the_others_wait_in_their_sockets(
     def answer_call(_server: Server, caller: socket.socket, _environment: object, stdin: bytes) -> None:
         answered.append(len(stdin))
         if len(stdin) > 1:
-            go_on.wait(20)
+            go_on.wait(90)
         caller.sendall(b"0{}")
 
     monkeypatch.setattr(Server, "answer_call", answer_call)

@@ -115,7 +115,7 @@ def test_a_plugin_that_starts_slowly_is_given_its_whole_configuration(tmp_path: 
     conf = {"ipam": {"type": "plugin", "note": "x" * 200_000}}
     call = ipam.IpamCall("c1", "/run/netns/pod", "", tmp_path / "run", "0000:3b:01.0")
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(ipam.remove, Ipam("net1", conf, (str(tmp_path),)), call).result(timeout=30)
+        pool.submit(ipam.remove, Ipam("net1", conf, (str(tmp_path),)), call).result(timeout=90)
     assert int((tmp_path / "bytes").read_text()) == len(json.dumps(conf))
 
 

@@ -11,7 +11,7 @@ import grpc
 from cri_shim.bypass.probe import Probe, call_version
 
 
-async def probed(path: Path, limit_s: float = 20.0) -> Probe:
+async def probed(path: Path, limit_s: float = 60.0) -> Probe:
     return await asyncio.to_thread(call_version, path, limit_s)
 
 

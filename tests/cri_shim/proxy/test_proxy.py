@@ -127,7 +127,7 @@ async def test_calls_whose_caller_leaves_take_no_memory_for_ever(channel: Any) -
         await asyncio.sleep(0.3)
     for _ in range(4):
         await leave_together()
-    await until(lambda: (used_bytes() - before) / (4 * _LEAVE) < 500, "the calls' memory is freed", limit_s=20)
+    await until(lambda: (used_bytes() - before) / (4 * _LEAVE) < 500, "the calls' memory is freed")
 
 
 async def test_a_stream_passes_event_by_event(shim: Shim, channel: Any) -> None:
@@ -220,7 +220,7 @@ async def test_the_runtimes_absence_is_unavailable_and_its_return_is_noticed(shi
     while time.monotonic() < away:
         assert await code() == grpc.StatusCode.UNAVAILABLE
     await shim.runtime.start(shim.runtime_socket)
-    await eventually(served, limit_s=30)
+    await eventually(served)
 
 
 async def test_the_old_api_is_refused_with_the_reason(channel: Any) -> None:

@@ -4,7 +4,6 @@ import itertools
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from devcluster.api import Api
 from devcluster.demo.check import is_running
 from devcluster.demo.scenario import DemoPod
 from mooring import names
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 DEMO = (sys.executable, "-m", "devcluster.demo")
@@ -82,14 +82,10 @@ def test_a_person_may_use_the_cluster_that_is_kept_up_until_ctrl_c() -> None:
         pod = DemoPod("own", "Running", "a person's", {names.REQUEST: "[{}]"}).manifest()
         pod["metadata"] = {**pod["metadata"], "namespace": "mine"}  # type: ignore[dict-item]
         pods = "/api/v1/namespaces/mine/pods"
-        deadline = time.monotonic() + 60
         # The controllers give a new namespace its account.
-        while not api.items("/api/v1/namespaces/mine/serviceaccounts") and time.monotonic() < deadline:
-            time.sleep(0.2)
+        wait_until(lambda: api.items("/api/v1/namespaces/mine/serviceaccounts"), "an account", pause_s=0.2)
         api.request("POST", pods, pod)
-        while not [one for one in api.items(pods) if is_running(one)]:
-            assert time.monotonic() < deadline, api.items(pods)
-            time.sleep(0.2)
+        wait_until(lambda: any(map(is_running, api.items(pods))), "the pod runs", pause_s=0.2)
         demo.send_signal(signal.SIGINT)
         rest = demo.stdout.read()
     assert demo.returncode == 0, rest

@@ -77,7 +77,7 @@ async def served(certificate: tuple[Path, Path], status: str) -> AsyncIterator[t
 
 def run(work: Callable[[], Coroutine[Any, Any, None]], loop: str) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
-        runner.run(asyncio.wait_for(work(), 30))
+        runner.run(asyncio.wait_for(work(), 90))
 
 
 def access(proxy: ConnectProxy, certificate: tuple[Path, Path]) -> Access:

@@ -28,7 +28,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     async def with_server(work: Work) -> None:
         server = TlsServer()
         try:
-            await asyncio.wait_for(work(server), 30)
+            await asyncio.wait_for(work(server), 90)
         finally:
             await server.end()
 

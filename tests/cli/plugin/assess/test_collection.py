@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from cli.plugin.assess.collect import captures_of, in_folder
 from cli.plugin.assess.job import manifests
 from devcluster.hosts.layout import Layout
 from devcluster.processes import Processes, free_ports
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root
 PAGE = Path(__file__).parents[4] / "docs/assess.md"
@@ -146,11 +146,9 @@ def ssh_server(folder: Path, kept: Path) -> Iterator[Path]:
 
 
 def await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def listens() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, "sshd listens"
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(listens, "sshd listens")

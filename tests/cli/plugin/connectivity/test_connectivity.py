@@ -173,6 +173,8 @@ async def kubelet(served: Served, folder: Path, devices: str = "=mlx5_0,mlx5_1")
         yield running
     finally:
         task.cancel()
+        # It may be starting a process, which ends with it.
+        await asyncio.wait([task])
         await running.end()
         await runner.cleanup()
 

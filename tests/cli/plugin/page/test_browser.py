@@ -1,12 +1,11 @@
 """The page in Chromium: each view, what a tenant may write into it, and a change that appears by itself."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, Request, async_playwright, expect
+from playwright.async_api import Browser, Page, Request, expect
 
 from cli.plugin.assess.collect import WORKLOADS
 from cli.plugin.assess.report import assess, report
@@ -28,15 +27,6 @@ pytestmark = pytest.mark.browser
 RACK = "topology.kubernetes.io/rack"
 HOSTILE = '</script><img src="http://attacker.example/x" onerror="document.title=1">'
 GROUP = {names.GROUP: f'{{"name":"train","min":3,"within":"{RACK}"}}'}
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        # Root has no sandbox in Chromium.
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser
-        await browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -178,11 +168,11 @@ async def test_what_the_reader_does_outlives_a_change(served: Served, browser: B
         await page.get_by_label("Show").focus()
         await page.evaluate("window.before = document.activeElement")
         await served.add_node(node("n2", (pf(0),)))
-        await expect(page.get_by_role("link", name="n2")).to_be_visible(timeout=30_000)
+        await expect(page.get_by_role("link", name="n2")).to_be_visible()
         assert await page.evaluate("window.before === document.activeElement")
         # One of four VFs: the bar that was there has another width.
         await served.add_pod(bound("a", "n1", (pf(0), 0, 5000)))
-        await expect(page.locator(".segment.used")).to_have_css("flex-grow", "1", timeout=30_000)
+        await expect(page.locator(".segment.used")).to_have_css("flex-grow", "1")
 
 
 async def test_an_api_server_that_goes_away_is_named(served: Served, browser: Browser) -> None:
@@ -193,10 +183,10 @@ async def test_an_api_server_that_goes_away_is_named(served: Served, browser: Br
         await page.goto(str(ui.url))
         await expect(page.get_by_role("link", name="n1")).to_be_visible()
         served.server.faults.plan(Fault("GET", "/version", "drop_before", times=2))
-        await expect(page.get_by_role("status")).to_contain_text("The API server does not answer", timeout=30_000)
+        await expect(page.get_by_role("status")).to_contain_text("The API server does not answer")
         await expect(page.locator("#taken")).to_contain_text("Last update")
         await expect(page.get_by_role("link", name="n1")).to_be_visible()
-        await expect(page.get_by_role("status")).to_contain_text("live", timeout=30_000)
+        await expect(page.get_by_role("status")).to_contain_text("live")
 
 
 async def test_a_change_appears_where_the_reader_is(served: Served, browser: Browser) -> None:
@@ -213,7 +203,7 @@ async def test_a_change_appears_where_the_reader_is(served: Served, browser: Bro
         await expect(page.get_by_role("link", name="default/train")).to_be_visible()
         await page.get_by_role("link", name="Cluster").click()
         await served.add_node(_in_rack("r3", node("n3", (pf(0),))))
-        await expect(page.get_by_role("heading", name="r3")).to_be_visible(timeout=30_000)
+        await expect(page.get_by_role("heading", name="r3")).to_be_visible()
         await expect(page.get_by_role("status")).to_contain_text("live")
-    await expect(page.get_by_role("status")).to_contain_text("`kubectl mooring ui` does not answer", timeout=30_000)
+    await expect(page.get_by_role("status")).to_contain_text("`kubectl mooring ui` does not answer")
     assert {url.split("/")[2] for url in requests if not url.startswith("data:")} == {f"127.0.0.1:{ui.url.port}"}

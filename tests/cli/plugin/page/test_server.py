@@ -54,7 +54,7 @@ async def test_the_report_follows_the_cluster(ui: Interface, served: Served) -> 
     async with (
         aiohttp.ClientSession(headers=right, read_bufsize=1 << 20) as browser,
         browser.get(ui.url.with_path("/changes")) as answer,
-        asyncio.timeout(60),
+        asyncio.timeout(90),
     ):
         lines = (json.loads(line) async for line in answer.content)
         whole = await anext(line["report"] async for line in lines if "report" in line)
@@ -69,7 +69,7 @@ async def test_a_browser_is_told_while_the_api_server_does_not_answer() -> None:
     """It gets the time of the last answer, and nothing more until there is one."""
     server = PageServer()
     server.publish(Answer({"nodes": []}, ()))
-    async with server.serving(0), asyncio.timeout(30):
+    async with server.serving(0), asyncio.timeout(90):
         url = URL(server.address)
         right = {"Authorization": f"Bearer {url.fragment.removeprefix('token=')}"}
         async with aiohttp.ClientSession(headers=right) as browser, browser.get(url.with_path("/changes")) as answer:
