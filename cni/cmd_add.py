@@ -18,7 +18,7 @@ from cni.spec.skel import BAD_ENVIRONMENT, REFUSAL, TRY_AGAIN, Call, CniError
 from cni.vf import own_ipam
 from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
-from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
+from cni.vf.node import INIT_PENDING, RETURNS_S, Node, in_host_netns, is_prepared
 from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError, hold_all
@@ -66,7 +66,7 @@ def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
 def _check_place(node: Node, call: Call, conf: Conf) -> None:
     """Raise CniError if the node's VFs are not prepared yet, or CNI_NETNS is the host's own namespace."""
     if conf.await_init and not is_prepared(node):
-        raise CniError(TRY_AGAIN, NOT_PREPARED)
+        raise CniError(TRY_AGAIN, INIT_PENDING)
     try:
         is_ours = netns.cookie_of(call.netns or "") == netns.own_cookie()
     except netns.NetnsGoneError as gone:

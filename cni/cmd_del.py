@@ -20,7 +20,7 @@ later, when another pod has its VF.
 from cni.spec.conf import Conf
 from cni.spec.skel import Call
 from cni.vf.detach import unrecorded
-from cni.vf.detach.detach import detach_all
+from cni.vf.detach.detach import detach_vfs
 from cni.vf.node import Node
 from mooring.records.ledger import LedgerEntry
 
@@ -28,7 +28,7 @@ from mooring.records.ledger import LedgerEntry
 def run(node: Node, call: Call, conf: Conf) -> None:
     """Release all VFs of a sandbox, or those of one network; try every VF, then raise the last CniError."""
     pcis = unrecorded.add_to_ledger(node, call, conf)
-    detach_all(node, node.ledger.entries_of(call.container, pcis), lambda entry: _is_of(entry, call, conf))
+    detach_vfs(node, node.ledger.entries_of(call.container, pcis), lambda entry: _is_of(entry, call, conf))
 
 
 def _is_of(entry: LedgerEntry, call: Call, conf: Conf) -> bool:

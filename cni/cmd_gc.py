@@ -6,7 +6,7 @@ The steps for one VF are those of DEL (`cni.cmd_del`, steps 2 to 5).
 from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, TRY_AGAIN, Call, CniError
 from cni.vf import ipam, own_ipam
-from cni.vf.detach.detach import detach_all
+from cni.vf.detach.detach import detach_vfs
 from cni.vf.node import Node
 from mooring.records.ledger import LedgerEntry
 
@@ -26,7 +26,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         )
     failures: list[CniError] = []
     try:
-        detach_all(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
+        detach_vfs(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
     except CniError as failed:
         failures.append(failed)
     content = node.ledger.content()
@@ -40,7 +40,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", "; ".join(map(str, unknown))))
     # An IPAM plugin frees the addresses of every VF that is not listed, so it is not called with an incomplete list. A
     # file that is not an entry does not fail GC; `cni.server.vf_faults` reports it.
-    for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():
+    for config in own_ipam.without_foreign_ipam(conf).every_ipam().values() if not content.unreadable else ():
         delegated = conf.ipam_conf(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
             ipam.delegate("GC", delegated, call.path)

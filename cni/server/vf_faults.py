@@ -14,7 +14,7 @@ import structlog
 from cni.server.inactive_ports import InactivePorts
 from cni.server.metrics import Metrics
 from cni.vf import own_ipam
-from cni.vf.node import NOT_PREPARED, Node, is_prepared
+from cni.vf.node import INIT_PENDING, Node, is_prepared
 from mooring.annotations.inventory import NODE_PROGRAMS
 from mooring.errors import RecordError
 from mooring.files import is_text_of, write_shared
@@ -92,7 +92,7 @@ class FaultReport:
 
     def _unprepared(self, node: Node) -> Iterator[str]:
         if self._awaits_init and not is_prepared(node):
-            yield NOT_PREPARED
+            yield INIT_PENDING
 
     def _plugins(self) -> Iterator[str]:
         """Yield a text for each IPAM plugin in this node's own files that is not installed."""

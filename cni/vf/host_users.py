@@ -13,7 +13,7 @@ from mooring.nic.vf_users import AWAY, user_of
 from mooring.records import ledger
 
 
-def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
+def check_vfs_free(node: Node, vfs: Sequence[AssignedVf]) -> None:
     """Raise CniError 100 for a VF that the host uses; the caller has checked that no pod holds it. Raise OSError.
 
     A VF whose RDMA device is in another namespace passes: the attachment reports that with another code and the
@@ -42,8 +42,8 @@ def user_beside_pod(sysfs: Sysfs, pci: str) -> str | None:
 
 def _users(node: Node, pcis: Collection[str]) -> list[str | None]:
     names = record_names(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
-    held = (name.removesuffix(".json") for name in names)
-    pods = {pci: "a pod" for pci in held if pci not in pcis}
+    entry_pcis = (name.removesuffix(".json") for name in names)
+    pods = {pci: "a pod" for pci in entry_pcis if pci not in pcis}
     vfs = [read_vf(node.sysfs.root, pci) for pci in pcis]
     facts = read_facts(node.sysfs.root, pods, vfs)
     return [user_of(vf, facts) for vf in vfs]

@@ -68,12 +68,12 @@ def add(ipam: Ipam, call: IpamCall) -> IpamResult:
 
     The plugin inherits the lock that `remove` takes: if this process is killed, the undo waits until the plugin ends.
     """
-    with _locked(call) as lock:
+    with _hold_lock(call) as lock:
         answer = _run("ADD", ipam, call, lock)
     try:
         return _read(answer)
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise CniError(IO_FAILURE, "the ipam plugin's answer is not a valid result", str(wrong)[:200]) from wrong
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CniError(IO_FAILURE, "the ipam plugin's answer is not a valid result", str(error)[:200]) from error
 
 
 def _read(answer: Mapping[str, Any]) -> IpamResult:
@@ -107,11 +107,11 @@ def _text(value: object) -> str:
 
 def remove(ipam: Ipam, call: IpamCall) -> None:
     """Release the addresses of one interface; raise CniError or LockBusyError."""
-    with _locked(call) as lock:
+    with _hold_lock(call) as lock:
         _run("DEL", ipam, call, lock)
 
 
-def _locked(call: IpamCall) -> AbstractContextManager[int]:
+def _hold_lock(call: IpamCall) -> AbstractContextManager[int]:
     """Hold the IPAM lock of one VF, and so wait for a plugin that outlived its caller; raise LockBusyError."""
     return hold(call.run, f"{call.pci}.ipam", _ANSWER_S)
 
@@ -125,8 +125,8 @@ def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -
     conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
     try:
         _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), IpamCall(container, netns, "", Path(), ""))
-    except CniError as refused:
-        if not _WITHOUT_CHECK(str(refused)):
+    except CniError as refusal:
+        if not _WITHOUT_CHECK(str(refusal)):
             raise
 
 
@@ -137,12 +137,12 @@ def delegate(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path:
     """
     try:
         _run(command, Ipam("", conf, path), IpamCall("", "", "", Path(), ""))
-    except CniError as refused:
-        if refused.code not in (INCOMPATIBLE_VERSION, UNKNOWN_CONTAINER, BAD_ENVIRONMENT):
+    except CniError as refusal:
+        if refusal.code not in (INCOMPATIBLE_VERSION, UNKNOWN_CONTAINER, BAD_ENVIRONMENT):
             raise
 
 
-def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[str, Any]:
+def _run(command: str, ipam: Ipam, call: IpamCall, *descriptors: int) -> Mapping[str, Any]:
     kind = str(dict(ipam.conf.get("ipam", {})).get("type", ""))  # type: ignore[call-overload]
     environment = {
         "CNI_COMMAND": command,
@@ -164,14 +164,14 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environment,
-                pass_fds=inherited,
+                pass_fds=descriptors,
                 start_new_session=True,
             )
         with process:
-            done = _communicate(process, call.caller)
-    except OSError as failed:
-        raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(failed)) from failed
-    return _answer(kind, command, done)
+            outcome = _communicate(process, call.caller)
+    except OSError as error:
+        raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(error)) from error
+    return _answer(kind, command, outcome)
 
 
 def _fill(file: IO[bytes], conf: bytes) -> None:
@@ -194,8 +194,8 @@ def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "sub
     try:
         while True:
             try:
-                answer, said = process.communicate(timeout=_LOOK_S)
-                return subprocess.CompletedProcess(process.args, process.returncode, answer, said)
+                answer, stderr = process.communicate(timeout=_LOOK_S)
+                return subprocess.CompletedProcess(process.args, process.returncode, answer, stderr)
             except subprocess.TimeoutExpired:
                 if _has_ended(process):
                     _kill_group(process)
@@ -229,16 +229,16 @@ def _find(kind: str, path: tuple[str, ...]) -> str:
     raise CniError(BAD_CONFIG, f"ipam plugin {kind!r} is not in CNI_PATH {':'.join(path)!r}")
 
 
-def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:
+def _answer(kind: str, command: str, outcome: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:
     try:
-        answer = json.loads(done.stdout) if done.stdout.strip() else {}
+        answer = json.loads(outcome.stdout) if outcome.stdout.strip() else {}
     except (ValueError, RecursionError):
         answer = {}
-    if done.returncode != 0 or not isinstance(answer, dict):
-        said = answer.get("msg") if isinstance(answer, dict) else None
-        text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
+    if outcome.returncode != 0 or not isinstance(answer, dict):
+        message = answer.get("msg") if isinstance(answer, dict) else None
+        text = str(message or outcome.stderr.decode(errors="replace")[-500:] or f"status {outcome.returncode}")
         code = answer.get("code") if isinstance(answer, dict) else None
         # 0 is not a valid error code; type() excludes true, which is an int in Python.
-        own = code if type(code) is int and code > 0 else IO_FAILURE
-        raise CniError(own, f"ipam plugin {kind!r} failed ({command}): {text}")
+        error_code = code if type(code) is int and code > 0 else IO_FAILURE
+        raise CniError(error_code, f"ipam plugin {kind!r} failed ({command}): {text}")
     return answer

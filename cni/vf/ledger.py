@@ -107,8 +107,8 @@ class Ledger:
                 path.unlink(missing_ok=True)
             else:
                 write_shared(path, text)
-        except OSError as refused:
-            _log.warning("cannot write the extract of a ledger entry", pci=pci, reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the extract of a ledger entry", pci=pci, reason=str(error))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
         """Yield all entries, or those of a container, by address; log invalid ones, whose sandbox is unknown.
@@ -118,9 +118,9 @@ class Ledger:
         content = self.content(container)
         _log_unreadable(content.unreadable)
         yield from content.entries
-        for why in content.unreadable.values():
-            if isinstance(why, OSError):
-                raise why
+        for error in content.unreadable.values():
+            if isinstance(error, OSError):
+                raise error
 
     def entries_of(self, container: str, pcis: Collection[str]) -> Iterator[LedgerEntry]:
         """Yield a container's entries by address; ``pcis`` are the VFs in the record of its pod.
@@ -132,8 +132,8 @@ class Ledger:
         _log_unreadable(content.unreadable)
         yield from content.entries
         for name in ("", *(f"{pci}.json" for pci in pcis)):
-            if pcis and isinstance(why := content.unreadable.get(name), OSError):
-                raise why
+            if pcis and isinstance(error := content.unreadable.get(name), OSError):
+                raise error
 
     def content(self, container: str | None = None) -> LedgerContent:
         """Return the contents of the ledger, or those of a container; files that Mooring did not write are skipped."""
@@ -141,16 +141,18 @@ class Ledger:
         unreadable: dict[str, RecordError | OSError] = {}
         try:
             names = entry_names(self.state / ledger.FOLDER, ledger.IS_NAME)
-        except OSError as why:
-            return LedgerContent((), {"": why})
+        except OSError as error:
+            return LedgerContent((), {"": error})
         for name in names:
             try:
-                anothers = container is not None and _is_anothers(self.state / ledger.FOLDER / name, container)
-                entry = None if anothers else self.read(name.removesuffix(".json"))
+                is_skipped = container is not None and _has_other_container(
+                    self.state / ledger.FOLDER / name, container
+                )
+                entry = None if is_skipped else self.read(name.removesuffix(".json"))
             except ForeignFileError:
                 continue
-            except (RecordError, OSError) as why:
-                unreadable[name] = why
+            except (RecordError, OSError) as error:
+                unreadable[name] = error
                 continue
             if entry is not None:
                 entries.append(entry)
@@ -210,11 +212,11 @@ def _text(path: Path) -> str | None:
 
 
 def _log_unreadable(unreadable: Mapping[str, RecordError | OSError]) -> None:
-    for why in unreadable.values():
-        _log.error("ledger entry is ignored", reason=str(why))
+    for error in unreadable.values():
+        _log.error("ledger entry is ignored", reason=str(error))
 
 
-def _is_anothers(path: Path, container: str) -> bool:
+def _has_other_container(path: Path, container: str) -> bool:
     """Return whether a file surely has another container's entry; this is faster than parsing hundreds of entries."""
     try:
         return bool(json.loads(read_record(path) or "")["container"] != container)

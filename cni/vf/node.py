@@ -53,12 +53,12 @@ def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
     if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
         # The path that advertisers of earlier versions use.
         text = read_record(node.run / Path(shared_ports.FILE).name)
-    shared = shared_ports.read_shared_ports(text) if text is not None else ()
-    return next((port for port in shared if pf_pci in port), (pf_pci,))
+    ports = shared_ports.read_shared_ports(text) if text is not None else ()
+    return next((port for port in ports if pf_pci in port), (pf_pci,))
 
 
 # The error while `is_prepared` is False.
-NOT_PREPARED = "this node's VFs are not prepared yet: mooring-advertiser init has not finished"
+INIT_PENDING = "this node's VFs are not prepared yet: mooring-advertiser init has not finished"
 
 
 def is_prepared(node: Node) -> bool:
@@ -94,22 +94,22 @@ def netdev_of(node: Node, pci: str, limit_s: float, parent: str | None) -> netli
 
     Its name may change at any time: use its index. ``parent`` is as for `netdev_index`.
     """
-    found: list[netlink.Link] = []
+    links: list[netlink.Link] = []
 
-    def is_there() -> bool:
+    def look_up() -> bool:
         index = netdev_index(node, pci, parent)
         link = netlink.get(index) if index is not None else None
         # The index from sysfs may belong to another device by now.
         if link is not None and link.parent in (parent, pci):
-            found.append(link)
-        return bool(found)
+            links.append(link)
+        return bool(links)
 
-    wait_until(is_there, limit_s)
-    return found[0] if found else None
+    wait_until(look_up, limit_s)
+    return links[0] if links else None
 
 
-def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) -> None:
-    """Take a VF's netdev on the host down, give it its temporary name, and remove the altnames in ``reserved``.
+def park_netdev(node: Node, entry: LedgerEntry, reserved_names: Collection[str] = ()) -> None:
+    """Take a VF's netdev on the host down, give it its temporary name, and remove altnames in ``reserved_names``.
 
     Raise OSError if the netdev does not appear, or if another program keeps changing it.
     """
@@ -119,7 +119,7 @@ def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) ->
         if link is None:
             raise FileNotFoundError(f"vf {entry.pci} has no network interface on the host")
         netlink.set_up(link.index, up=False)
-        for altname in set(reserved) & set(link.altnames):
+        for altname in set(reserved_names) & set(link.altnames):
             netlink.remove_altname(link.index, altname)
         netlink.rename(link.index, temporary_name(entry.pci))
 
@@ -155,14 +155,14 @@ def name_device(node: Node, entry: LedgerEntry) -> None:
     name = entry.rdma
     if name is None or node.sysfs.rdma(entry.pci) in (None, name):
         return
-    refused = _rename_device(node, entry.pci, name, RENAME_ERRNOS - {errno.EEXIST}, RENAME_S)
-    if refused is not None and refused.errno == errno.EEXIST:
+    error = _rename_device(node, entry.pci, name, RENAME_ERRNOS - {errno.EEXIST}, RENAME_S)
+    if error is not None and error.errno == errno.EEXIST:
         holder = node.sysfs.vf_of("infiniband", name)
         limit_s = gives_way_s(node, holder) if holder is not None else RENAME_S
         _rename_device(node, entry.pci, temporary_name(entry.pci), RENAME_ERRNOS, RENAME_S)
-        refused = _rename_device(node, entry.pci, name, RENAME_ERRNOS, limit_s)
-    if refused is not None:
-        _log.warning("cannot rename the rdma device of a vf", pci=entry.pci, wanted=name, reason=str(refused))
+        error = _rename_device(node, entry.pci, name, RENAME_ERRNOS, limit_s)
+    if error is not None:
+        _log.warning("cannot rename the rdma device of a vf", pci=entry.pci, wanted=name, reason=str(error))
 
 
 def gives_way_s(node: Node, pci: str) -> float:
@@ -177,7 +177,7 @@ def gives_way_s(node: Node, pci: str) -> float:
     return REBIND_S if entry is not None and entry.phase != "held" else RETURNS_S
 
 
-def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limit_s: float) -> OSError | None:
+def _rename_device(node: Node, pci: str, name: str, errnos: Collection[int], limit_s: float) -> OSError | None:
     """Rename a VF's RDMA device, which is looked up at each attempt; return the last error, None on success."""
 
     def act() -> None:
@@ -186,9 +186,9 @@ def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limi
             rdma.rename(device.index, name)
 
     try:
-        retry(act, raced, limit_s)
-    except OSError as refused:
-        return refused
+        retry(act, errnos, limit_s)
+    except OSError as error:
+        return error
     return None
 
 
@@ -206,14 +206,14 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
             netlink.rename(link.index, temporary)
         if node.sysfs.rdma(entry.pci) not in (None, entry.rdma, temporary):
             _rename_device(node, entry.pci, temporary, RENAME_ERRNOS, RENAME_S)
-    except OSError as refused:
-        _log.warning("cannot rename the devices of a vf that is not released", pci=entry.pci, reason=str(refused))
+    except OSError as error:
+        _log.warning("cannot rename the devices of a vf that is not released", pci=entry.pci, reason=str(error))
 
 
 def derived_guid(node: Node, pf_pci: str, vf: int) -> str | None:
     """Return the GUID that `init` sets on an InfiniBand VF; None if the PF's own GUID is unknown."""
-    own = node.sysfs.node_guid(pf_pci)
-    return None if own is None or node_guid.is_missing(own) else vf_guid(own, vf)
+    pf_guid = node.sysfs.node_guid(pf_pci)
+    return None if pf_guid is None or node_guid.is_missing(pf_guid) else vf_guid(pf_guid, vf)
 
 
 def device_returns(node: Node, entry: LedgerEntry) -> bool:

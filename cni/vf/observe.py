@@ -6,10 +6,10 @@ from cni.vf.node import Node
 from mooring.records.ledger import LedgerEntry
 
 
-def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...]:
+def differences_of(entry: LedgerEntry, live: drift.LiveState) -> tuple[str, ...]:
     """Describe how a VF differs from its entry; the MTU is not compared, because the entry does not have it."""
-    mtu = found.interface.mtu if found.interface is not None else None
-    return tuple(drift.from_kernel(entry, found, mtu, {}))
+    mtu = live.interface.mtu if live.interface is not None else None
+    return tuple(drift.from_kernel(entry, live, mtu, {}))
 
 
 def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:

@@ -35,14 +35,14 @@ def check(node: Node, uid: str, vfs: Iterable[AssignedVf], pod_namespaces: Colle
             raise refusal(node, uid, f"vf {vf.vf} of pf {vf.pf!r}: {reason}")
 
 
-def refusal(node: Node, uid: str, what: str) -> CniError:
+def refusal(node: Node, uid: str, text: str) -> CniError:
     """Return the error for an assignment that exceeds the offer: code 11 soon after a change, otherwise 100."""
     paths = (node.ledger.state / pod_record_name(uid), node.ledger.state / node_offer.NAME)
     age_s = datetime.now(UTC).timestamp() - max(map(_written_at, paths))
     # A time in the future means that the clock was set back, and proves no recent change.
     code = TRY_AGAIN if 0 <= age_s < MAY_CHANGE_S else REFUSAL
     advice = "if the cluster's offer allows it, run mooring-advertiser init on this node"
-    return CniError(code, f"the assignment exceeds this node's offer: {what}", advice)
+    return CniError(code, f"the assignment exceeds this node's offer: {text}", advice)
 
 
 def _written_at(path: Path) -> float:

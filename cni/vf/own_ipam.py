@@ -26,12 +26,12 @@ _MOST_BYTES = 1 << 20
 
 def check(conf: Conf) -> None:
     """Raise CniError 7 if a call has an IPAM configuration that is not one of this node's own."""
-    named = conf.every_ipam()
-    if not named or conf.ipam_files is None:
+    ipams = conf.every_ipam()
+    if not ipams or conf.ipam_files is None:
         return
-    own = _read(conf.ipam_files)
-    for name, ipam in named.items():
-        own.check_ipam(ipam, name, conf.name)
+    own_ipam = _read(conf.ipam_files)
+    for name, ipam in ipams.items():
+        own_ipam.check_ipam(ipam, name, conf.name)
 
 
 def types(files: Sequence[str]) -> list[str]:
@@ -39,24 +39,25 @@ def types(files: Sequence[str]) -> list[str]:
     return sorted({str(ipam["type"]) for ipam in _read(files).ipams})
 
 
-def own_only(conf: Conf) -> Conf:
+def without_foreign_ipam(conf: Conf) -> Conf:
     """Return the configuration without the IPAM configurations that `check` refuses."""
     if not conf.every_ipam() or conf.ipam_files is None:
         return conf
-    own = _read(conf.ipam_files)
+    own_ipam = _read(conf.ipam_files)
     networks = {
-        name: replace(network, ipam=_permitted(own, network.ipam, conf)) for name, network in conf.networks.items()
+        name: replace(network, ipam=_drop_foreign(own_ipam, network.ipam, conf))
+        for name, network in conf.networks.items()
     }
-    return replace(conf, ipam=_permitted(own, conf.ipam, conf), networks=networks)
+    return replace(conf, ipam=_drop_foreign(own_ipam, conf.ipam, conf), networks=networks)
 
 
-def _permitted(own: OwnIpam, ipam: Mapping[str, Any] | None, conf: Conf) -> Mapping[str, Any] | None:
+def _drop_foreign(own_ipam: OwnIpam, ipam: Mapping[str, Any] | None, conf: Conf) -> Mapping[str, Any] | None:
     if ipam is None:
         return None
     try:
-        own.check_ipam(ipam, "ipam", conf.name)
-    except CniError as foreign:
-        _log.warning("ipam plugin is skipped", reason=str(foreign))
+        own_ipam.check_ipam(ipam, "ipam", conf.name)
+    except CniError as error:
+        _log.warning("ipam plugin is skipped", reason=str(error))
         return None
     return ipam
 

@@ -25,29 +25,29 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], ob
 
     Return whether no user is left. ``while_unbound`` is called while the VF has no driver.
     """
-    if wait_until(lambda: not users_left(sysfs, entry), USED_S):
+    if wait_until(lambda: not pod_users(sysfs, entry), USED_S):
         return True
-    left = sorted(users_left(sysfs, entry))
+    pids = sorted(pod_users(sysfs, entry))
     if user := other_user(sysfs, entry):
-        _log.warning("vf is still in use: its driver is not rebound", pci=entry.pci, processes=left, reason=user)
+        _log.warning("vf is still in use: its driver is not rebound", pci=entry.pci, processes=pids, reason=user)
         return False
-    _log.warning("vf is still in use: rebinding its driver", pci=entry.pci, pod=entry.pod, processes=left)
+    _log.warning("vf is still in use: rebinding its driver", pci=entry.pci, pod=entry.pod, processes=pids)
     try:
         driver.rebind(sysfs, entry.pci, while_unbound)
-    except OSError as stuck:
-        _log.error("vf's driver cannot be rebound", pci=entry.pci, reason=str(stuck))
-    return not users_left(sysfs, entry)
+    except OSError as error:
+        _log.error("vf's driver cannot be rebound", pci=entry.pci, reason=str(error))
+    return not pod_users(sysfs, entry)
 
 
 def other_user(sysfs: Sysfs, entry: LedgerEntry) -> str | None:
     """Return who else, beside its pod, uses a VF and would lose it in a rebind; None if there is no such user."""
     if user := host_users.user_beside_pod(sysfs, entry.pci):
         return user
-    earlier = sorted(users_of(sysfs, entry.pci) & set(entry.original.users) - {rdma.NAMELESS})
-    return f"processes {', '.join(map(str, earlier))} opened its RDMA device before the pod got it" if earlier else None
+    pids = sorted(users_of(sysfs, entry.pci) & set(entry.original.users) - {rdma.NAMELESS})
+    return f"processes {', '.join(map(str, pids))} opened its RDMA device before the pod got it" if pids else None
 
 
-def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
+def pod_users(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
     """Return the processes that use a VF's RDMA device, without those that opened it before the pod.
 
     A process that the kernel does not name always counts, because it may be the pod's.

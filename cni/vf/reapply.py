@@ -27,30 +27,30 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
     pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
     pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, limit_s=0):
-        found = node.vf_settings.read_all(pf)
-        expected = resets.expected_settings(entry)
-        again = resets.lost_settings(expected, found[vf])
-        if again != VfSettings():
+        current = node.vf_settings.read_all(pf)
+        settings = resets.expected_settings(entry)
+        lost_settings = resets.lost_settings(settings, current[vf])
+        if lost_settings != VfSettings():
             # Record the time first: an unnecessary Event is better than a missing one.
             node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-            pf_rates.enrol(node, pf_pci, pf, found, [again])
-            vf_reset.write_at_once(node, entry.pci, pf, vf, again)
-        written = _write_again(node, entry, pf, vf) if entry.in_doubt else again
-        if still := resets.lost_settings(expected, node.vf_settings.read(pf, vf)).to_fields():
+            pf_rates.enrol(node, pf_pci, pf, current, [lost_settings])
+            vf_reset.write_message(node, entry.pci, pf, vf, lost_settings)
+        rewritten_settings = _rewrite_isolation(node, entry, pf, vf) if entry.in_doubt else lost_settings
+        if lost_fields := resets.lost_settings(settings, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(
-                NIC_REFUSAL, f"pf {pf!r} accepted {', '.join(still)} of vf {vf}, but reports them as unset again"
+                NIC_REFUSAL, f"pf {pf!r} accepted {', '.join(lost_fields)} of vf {vf}, but reports them as unset again"
             )
-    return written if again == VfSettings() else again
+    return rewritten_settings if lost_settings == VfSettings() else lost_settings
 
 
-def _write_again(node: Node, entry: LedgerEntry, pf: str, vf: int) -> VfSettings:
+def _rewrite_isolation(node: Node, entry: LedgerEntry, pf: str, vf: int) -> VfSettings:
     """Write MAC, VLAN and spoof check as the PF reports them, end the doubt, and return them. Raise OSError."""
-    found = node.vf_settings.read(pf, vf)
-    mac = admin_mac.certain_mac(found.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
-    vlan, qos = (found.vlan, found.qos) if found.vlan or found.qos else (None, None)
+    reading = node.vf_settings.read(pf, vf)
+    mac = admin_mac.certain_mac(reading.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
+    vlan, qos = (reading.vlan, reading.qos) if reading.vlan or reading.qos else (None, None)
     # It reads as off if the PF accepted "off" and then refused "on".
     was_on = entry.original.settings.spoofchk if entry.set.spoofchk is None else entry.set.spoofchk
-    settings = VfSettings(mac=mac, vlan=vlan, qos=qos, spoofchk=found.spoofchk or was_on)
+    settings = VfSettings(mac=mac, vlan=vlan, qos=qos, spoofchk=reading.spoofchk or was_on)
     write_again(partial(node.vf_settings.write, pf, vf), settings)
     current = node.ledger.read(entry.pci)
     node.ledger.write(replace(current or entry, in_doubt=False))

@@ -23,20 +23,20 @@ _log = structlog.get_logger()
 RESETS_S = 10.0
 # The settings whose change makes the PF's driver reset the VF: __ice_set_vf_mac, ice_set_vf_port_vlan and
 # ice_set_vf_trust; hclge_set_vf_mac. i40e does so too, but its VFs have no RDMA device.
-_RESETTING = {"ice": frozenset({"mac", "vlan", "qos", "trust"}), "hns3": frozenset({"mac"})}
+_RESET_SETTINGS = {"ice": frozenset({"mac", "vlan", "qos", "trust"}), "hns3": frozenset({"mac"})}
 
 
-def write(node: Node, pci: str, pf: str, vf: int, settings: VfSettings, found: VfSettings) -> None:
-    """Write settings of the VF at ``pci``; ``found`` are the present ones. Raise OSError (ENODEV for a lost device)."""
-    resetting = _resetting(node, pci, settings, found)
-    for piece in attachment.split_settings(settings) if resetting else [settings]:
-        before = node.sysfs.rdma_identity(pci)
-        write_at_once(node, pci, pf, vf, piece)
-        if before is not None and resetting & piece.to_fields().keys():
-            _await_device(node, pci, before)
+def write(node: Node, pci: str, pf: str, vf: int, settings: VfSettings, current: VfSettings) -> None:
+    """Write settings of the VF at ``pci``, which has ``current``. Raise OSError (ENODEV for a lost device)."""
+    reset_names = _reset_settings(node, pci, settings, current)
+    for piece in attachment.split_settings(settings) if reset_names else [settings]:
+        identity = node.sysfs.rdma_identity(pci)
+        write_message(node, pci, pf, vf, piece)
+        if identity is not None and reset_names & piece.to_fields().keys():
+            _await_device(node, pci, identity)
 
 
-def write_at_once(node: Node, pci: str, pf: str, vf: int, settings: VfSettings) -> None:
+def write_message(node: Node, pci: str, pf: str, vf: int, settings: VfSettings) -> None:
     """Write settings of the VF at ``pci`` in one message; the caller holds the VF's lock. Raise OSError."""
     try:
         node.vf_settings.write(pf, vf, settings)
@@ -48,16 +48,16 @@ def write_at_once(node: Node, pci: str, pf: str, vf: int, settings: VfSettings) 
         raise
 
 
-def _resetting(node: Node, pci: str, settings: VfSettings, found: VfSettings) -> frozenset[str]:
+def _reset_settings(node: Node, pci: str, settings: VfSettings, current: VfSettings) -> frozenset[str]:
     """Return the names of the settings that reset the VF; values that it already has do not."""
     driver = node.sysfs.driver(node.sysfs.pf_of(pci))
-    changed = {name for name, value in settings.to_fields().items() if value != getattr(found, name)}
-    return _RESETTING.get(driver or "", frozenset()) & changed
+    changed_names = {name for name, value in settings.to_fields().items() if value != getattr(current, name)}
+    return _RESET_SETTINGS.get(driver or "", frozenset()) & changed_names
 
 
-def _await_device(node: Node, pci: str, before: int) -> None:
-    """Wait for the VF's new RDMA device; log and continue if the old device (``before``) never disappears."""
-    if wait_until(lambda: node.sysfs.rdma_identity(pci) not in (None, before), RESETS_S):
+def _await_device(node: Node, pci: str, old_identity: int) -> None:
+    """Wait for the VF's new RDMA device; log and continue if the device with ``old_identity`` never disappears."""
+    if wait_until(lambda: node.sysfs.rdma_identity(pci) not in (None, old_identity), RESETS_S):
         return
     if node.sysfs.rdma_identity(pci) is None:
         raise OSError(errno.ENODEV, f"its rdma device did not come back within {RESETS_S:.0f} s of a reset")

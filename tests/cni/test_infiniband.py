@@ -161,7 +161,7 @@ def test_a_vf_that_the_ledger_has_lost_is_given_back(node: Node) -> None:
     before = node.vf_settings.read(PF, 0)
     record, (vf,) = _record(VfSettings())
     link = Link(index=1, name="net1", mac="", mtu=2044, up=True, altnames=(), parent=VF0)
-    unrecorded._record_one(node, CALL, record, vf, link, Netns(HERE, netns.cookie_of(HERE)))
+    unrecorded._record_vf(node, CALL, record, vf, link, Netns(HERE, netns.cookie_of(HERE)))
     entry = node.ledger.read(VF0)
     assert entry is not None
     node.ledger.write(replace(entry, original=replace(entry.original, name=None)))

@@ -9,7 +9,7 @@ import pytest
 from cni.kernel.sysfs import Sysfs
 from cni.plan.attachment import check_rates, reserved_mbps
 from cni.spec.skel import NIC_REFUSAL, CniError
-from cni.vf.attach.attach import set_all
+from cni.vf.attach.attach import set_vfs
 from cni.vf.attach.move_in import PendingAttachment
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, pfs_of_port
@@ -54,7 +54,7 @@ def pending(pf: str, vf: int, rate: int) -> PendingAttachment:
 
 
 def put(node: Node, *all_pending: PendingAttachment) -> None:
-    set_all(node, all_pending)
+    set_vfs(node, all_pending)
 
 
 def held(node: Node, pfs: Sequence[str] = tuple(PFS)) -> int:

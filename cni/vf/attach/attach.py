@@ -25,7 +25,7 @@ from cni.vf import host_users, offer, rdma_users, vf_reset
 from cni.vf.attach import guid
 from cni.vf.attach.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
 from cni.vf.detach.detach import detach
-from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, recorded_device, recorded_name, set_aside
+from cni.vf.node import Node, name_device, netdev_of, park_netdev, pfs_of_port, recorded_device, recorded_name
 from cni.vf.rates import pf_rates
 from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
@@ -37,7 +37,7 @@ from mooring.records.pod_record import PodRecord
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-_AT_ONCE = 8
+_MOST_THREADS = 8
 # How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one second.
 _MAC_S = 3.0
 
@@ -47,33 +47,33 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     offer.check(node, record.assignment.uid, vfs, attachment.namespaces_of(call, record))
     attachment.check_names(record, vfs, conf, call.ifname)
     _check_mtus(node, conf, vfs)
-    host_users.check_unused(node, vfs)
+    host_users.check_vfs_free(node, vfs)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
     in_pod = (
         netns.run_in(space.path, lambda: [link.name for link in netlink.links()]) if conf.previous is not None else ()
     )
     names = attachment.interface_names(vfs, call.ifname, previous=conf.previous, in_pod=in_pod)
-    entered: list[PendingAttachment] = []
+    all_pending: list[PendingAttachment] = []
     try:
         for vf, name in zip(vfs, names, strict=True):
-            entered.append(_as_pending(node, call, conf, record, vf, name, space))
-        node.ledger.write(*(pending.entry for pending in entered))
-        for pending in entered:
+            all_pending.append(_plan_attachment(node, call, conf, record, vf, name, space))
+        node.ledger.write(*(pending.entry for pending in all_pending))
+        for pending in all_pending:
             if has_netdev(pending):
-                set_aside(node, pending.entry, names)
-        entered = [guid.give_node_guid(node, pending) for pending in entered]
-        set_all(node, entered)
-        for pending in entered:
+                park_netdev(node, pending.entry, names)
+        all_pending = [guid.give_node_guid(node, pending) for pending in all_pending]
+        set_vfs(node, all_pending)
+        for pending in all_pending:
             # The PF's driver may have reset the VF for a setting, so that its RDMA device is new.
             name_device(node, pending.entry)
             guid.take_effect(node, pending)
-        for pending in entered:
+        for pending in all_pending:
             if not pending.entry.has_interface:
                 move_device_in(node, pending.entry)
-        interfaces = [pending for pending in entered if pending.entry.has_interface]
+        interfaces = [pending for pending in all_pending if pending.entry.has_interface]
         return move_all_in(node, call, conf, record, interfaces)
     except BaseException:
-        _detach_all(node, vfs)
+        _detach_vfs(node, vfs)
         raise
 
 
@@ -90,10 +90,10 @@ def _mtu_limit(node: Node, vf: AssignedVf) -> int | None:
     return node.sysfs.mtu(pf_pci, vf.pf) if limits else None
 
 
-def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
+def _detach_vfs(node: Node, vfs: Sequence[AssignedVf]) -> None:
     """Release the VFs in parallel: a new device may have the name of another VF of the call, and waits for its own."""
-    with ThreadPoolExecutor(_AT_ONCE, "undo") as undoing:
-        list(undoing.map(lambda vf: _try_detach(node, vf), vfs))
+    with ThreadPoolExecutor(_MOST_THREADS, "undo") as pool:
+        list(pool.map(lambda vf: _try_detach(node, vf), vfs))
 
 
 def _try_detach(node: Node, vf: AssignedVf) -> None:
@@ -101,16 +101,16 @@ def _try_detach(node: Node, vf: AssignedVf) -> None:
     try:
         if (entry := node.ledger.read(vf.pci)) is not None:
             detach(node, entry)
-    except (CniError, RecordError, OSError) as stuck:
-        _log.error("vf is not released yet", pci=vf.pci, reason=str(stuck))
+    except (CniError, RecordError, OSError) as error:
+        _log.error("vf is not released yet", pci=vf.pci, reason=str(error))
 
 
-def _as_pending(
+def _plan_attachment(
     node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns
 ) -> PendingAttachment:
     """Return a VF with its new ledger entry and its settings; nothing is changed yet. Raise CniError."""
     pf_pci = node.sysfs.pf_pci(vf)
-    original, device = _as_found(node, vf)
+    original, device = _read_original(node, vf)
     if vf.netdev is False and device is None:
         raise CniError(
             MISSING_VF, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, but the pod requests one without a netdev"
@@ -119,14 +119,14 @@ def _as_pending(
         raise CniError(MISSING_VF, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, but the pod requests one")
     if conf.network_of(vf.network).mtu is None:
         attachment.check_own_mtu(vf, original.mtu, _mtu_limit(node, vf))
-    found = original.settings
+    current = original.settings
     terms = offer.of_pf(node, pf_pci)
-    wished = replace(vf.settings, vlan=terms.vlan) if terms.vlan and node.enforces_offer else vf.settings
-    settings = attachment.effective_settings(wished, found, original.netdev_mac, vf.link)
-    settings, share = attachment.with_default_share(settings, found, vf.link, terms.default_share_mbps)
+    request = replace(vf.settings, vlan=terms.vlan) if terms.vlan and node.enforces_offer else vf.settings
+    settings = attachment.effective_settings(request, current, original.netdev_mac, vf.link)
+    settings, share = attachment.with_default_share(settings, current, vf.link, terms.default_share_mbps)
     guid_mac = guid.missing_mac(node, vf, pf_pci, original)
-    given = guid.missing_guid(node, vf, pf_pci, original) if settings.guid is None else None
-    settings = settings if given is None else replace(settings, guid=given)
+    new_guid = guid.missing_guid(node, vf, pf_pci, original) if settings.guid is None else None
+    settings = settings if new_guid is None else replace(settings, guid=new_guid)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -147,38 +147,38 @@ def _as_pending(
     )
     if entry.has_interface:
         entry = replace(entry, ipam=ipam_of(call, conf, vf, name))
-    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac, given is not None)
+    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac, new_guid is not None)
 
 
-def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
+def _read_original(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's original state, and its RDMA device name; raise CniError 102 if a part is not on the host."""
     device = recorded_device(node, vf.pci)
     if device is not None and rdma.mode() == "exclusive" and not _has_device(node, vf.pci):
         raise CniError(MISSING_VF, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
-    found = node.vf_settings.read(vf.pf, vf.vf)
+    current = node.vf_settings.read(vf.pf, vf.vf)
     # Only for InfiniBand: an Ethernet netdev may appear later, because its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
-        return Original(settings=found, users=users), device
+        return Original(settings=current, users=users), device
     # If the kernel reports a parent, it must be this VF. Later lookups compare with `original.parent`.
     link = netdev_of(node, vf.pci, APPEARS_S, None)
     if link is None:
         raise CniError(MISSING_VF, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
     # A name that is not UTF-8 cannot be recorded, and DEL removes it.
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
-    noted = retry(lambda: netdev_state.read(link.index), RENAME_ERRNOS, RENAME_S)
+    netdev_settings = retry(lambda: netdev_state.read(link.index), RENAME_ERRNOS, RENAME_S)
     return Original(
         name=recorded_name(vf.pci, link.name),
         altnames=altnames,
         mtu=link.mtu,
         netdev_mac=link.mac,
         up=link.up,
-        settings=found,
+        settings=current,
         users=users,
         flags=link.flags,
         txqueuelen=link.txqueuelen,
         parent=link.parent,
-        netdev=noted,
+        netdev=netdev_settings,
     ), device
 
 
@@ -191,56 +191,58 @@ def _is_utf8(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
+def set_vfs(node: Node, all_pending: Sequence[PendingAttachment]) -> None:
     """Write the settings of every VF while their PFs are locked, and read them back.
 
     The other PFs of a port are locked only for VFs that reserve a rate.
     """
-    wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
-    shares = {(pending.vf.pf, pending.vf.vf) for pending in entered if pending.entry.share}
-    for pending in entered:
-        wanted[pending.vf.pf][pending.vf.vf] = pending.settings
-    reserving = {one.pf_pci for one in entered if one.settings.min_tx_rate and not one.entry.share}
+    target: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
+    shares = {(pending.vf.pf, pending.vf.vf) for pending in all_pending if pending.entry.share}
+    for pending in all_pending:
+        target[pending.vf.pf][pending.vf.vf] = pending.settings
+    reserving_pfs = {
+        pending.pf_pci for pending in all_pending if pending.settings.min_tx_rate and not pending.entry.share
+    }
     ports = {
-        pending.vf.pf: pfs_of_port(node, pending.pf_pci) if pending.pf_pci in reserving else (pending.pf_pci,)
-        for pending in entered
+        pending.vf.pf: pfs_of_port(node, pending.pf_pci) if pending.pf_pci in reserving_pfs else (pending.pf_pci,)
+        for pending in all_pending
     }
     with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
-        for pf in sorted(wanted):
-            of_pf = [pending for pending in entered if pending.vf.pf == pf]
-            found = node.vf_settings.read_all(pf)
-            others = pf_rates.other_pfs(node, of_pf[0].pf_pci, ports[pf])
-            of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
-            pf_rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
+        for pf in sorted(target):
+            of_pf = [pending for pending in all_pending if pending.vf.pf == pf]
+            current = node.vf_settings.read_all(pf)
+            other_pfs = pf_rates.other_pfs(node, of_pf[0].pf_pci, ports[pf])
+            of_port = {pf: current, **{other_pf: node.vf_settings.read_all(other_pf) for other_pf in other_pfs}}
+            pf_rates.check(node, of_pf[0].pf_pci, pf, of_port, target, shares)
             if node.enforces_offer:
-                pf_rates.check_offer(node, of_pf[0].entry.uid, ports[pf], of_port, wanted, shares)
-            pf_rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
+                pf_rates.check_offer(node, of_pf[0].entry.uid, ports[pf], of_port, target, shares)
+            pf_rates.enrol(node, of_pf[0].pf_pci, pf, current, target[pf].values())
             for pending in of_pf:
-                _set_one(node, pending, found[pending.vf.vf])
+                _set_vf(node, pending, current[pending.vf.vf])
 
 
-def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
+def _set_vf(node: Node, pending: PendingAttachment, current: VfSettings) -> None:
     vf, settings = pending.vf, pending.settings
-    changes = attachment.with_spoof_check(attachment.changes(settings, found), settings, found)
+    changes = attachment.with_spoof_check(attachment.changes(settings, current), settings, current)
     try:
         if changes != VfSettings():
-            vf_reset.write(node, vf.pci, vf.pf, vf.vf, changes, found)
-    except OSError as refused:
-        raise _refusal(node, vf, changes, refused) from refused
-    if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
-        raise CniError(NIC_REFUSAL, attachment.contradiction_text(vf, wrong))
+            vf_reset.write(node, vf.pci, vf.pf, vf.vf, changes, current)
+    except OSError as error:
+        raise _refusal(node, vf, changes, error) from error
+    if differences := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
+        raise CniError(NIC_REFUSAL, attachment.contradiction_text(vf, differences))
     if settings.mac is not None and has_netdev(pending):
         _set_mac(node, pending, settings.mac)
 
 
-def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
+def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, error: OSError) -> CniError:
     """Find the setting that a PF refuses by writing one at a time; the kernel does not report which one it was."""
-    for alone in attachment.split_settings(settings):
+    for piece in attachment.split_settings(settings):
         try:
-            node.vf_settings.write(vf.pf, vf.vf, alone)
-        except OSError as said:
-            return CniError(NIC_REFUSAL, attachment.refusal_text(vf, alone, said))
-    return CniError(NIC_REFUSAL, attachment.refusal_text(vf, settings, refused))
+            node.vf_settings.write(vf.pf, vf.vf, piece)
+        except OSError as piece_error:
+            return CniError(NIC_REFUSAL, attachment.refusal_text(vf, piece, piece_error))
+    return CniError(NIC_REFUSAL, attachment.refusal_text(vf, settings, error))
 
 
 def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
@@ -248,7 +250,7 @@ def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
 
     Some NICs set it by themselves after a delay, and refuse it until then; mlx5 never sets it.
     """
-    refusals = []
+    errors = []
 
     def ensure_mac() -> bool:
         link = netdev_of(node, pending.vf.pci, 0, pending.entry.original.parent)
@@ -256,10 +258,10 @@ def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
             return link is not None
         try:
             netlink.set_mac(link.index, mac)
-        except OSError as refused:
-            refusals.append(refused)
+        except OSError as error:
+            errors.append(error)
         return False
 
     if not wait_until(ensure_mac, _MAC_S):
-        text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
+        text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *errors[-1:])
         raise CniError(NIC_REFUSAL, f"{text}; the mac did not appear on its netdev")

@@ -17,7 +17,7 @@ from cni.plan.attachment import NO_MAC, probed_mac, refusal_text
 from cni.spec.skel import NIC_REFUSAL, TRY_AGAIN, CniError
 from cni.vf import host_users, offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
-from cni.vf.node import Node, derived_guid, device_returns, name_device, netdev_of, set_aside
+from cni.vf.node import Node, derived_guid, device_returns, name_device, netdev_of, park_netdev
 from mooring.annotations.assignment import AssignedVf
 from mooring.locks import LockBusyError, hold
 from mooring.nic import node_guid
@@ -50,8 +50,8 @@ def missing_guid(node: Node, vf: AssignedVf, pf_pci: str, original: Original) ->
     """
     if vf.link != "infiniband" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
         return None
-    own = original.settings.guid or derived_guid(node, pf_pci, vf.vf)
-    return own if own is not None and offer.of_pf(node, pf_pci).repair_node_guid else None
+    guid = original.settings.guid or derived_guid(node, pf_pci, vf.vf)
+    return guid if guid is not None and offer.of_pf(node, pf_pci).repair_node_guid else None
 
 
 def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
@@ -62,21 +62,21 @@ def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
     is older than that.
     """
     settings = VfSettings(guid=pending.settings.guid)
-    without = replace(pending.entry, set=replace(pending.entry.set, guid=None))
+    entry = replace(pending.entry, set=replace(pending.entry.set, guid=None))
     try:
         with hold(node.run, pending.pf_pci, _LOCK_S):
             node.vf_settings.write(pending.vf.pf, pending.vf.vf, settings)
     except LockBusyError:
         raise
-    except OSError as refused:
+    except OSError as error:
         # The release must not restore the GUID: the PF would refuse it, and the VF would never be released.
-        node.ledger.write(without)
-        what = refusal_text(pending.vf, settings, refused)
-        guid_failures.note(node.run, pending.vf.pci, what)
-        if refused.errno not in NO_SUCH_SETTING:
-            raise CniError(NIC_REFUSAL, what, "the vf has no guid") from refused
-        _log.warning("vf gets no guid: its pf has no setting for one", pci=pending.vf.pci, reason=str(refused))
-        return replace(pending, entry=without, settings=replace(pending.settings, guid=None), gives_guid=False)
+        node.ledger.write(entry)
+        text = refusal_text(pending.vf, settings, error)
+        guid_failures.note(node.run, pending.vf.pci, text)
+        if error.errno not in NO_SUCH_SETTING:
+            raise CniError(NIC_REFUSAL, text, "the vf has no guid") from error
+        _log.warning("vf gets no guid: its pf has no setting for one", pci=pending.vf.pci, reason=str(error))
+        return replace(pending, entry=entry, settings=replace(pending.settings, guid=None), gives_guid=False)
     _log.info("vf has no guid, setting one", pci=pending.vf.pci, guid=pending.settings.guid)
     return pending
 
@@ -96,9 +96,9 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
         _set_admin_mac(node, pending, pending.guid_mac)
     except LockBusyError:
         raise
-    except OSError as refused:
-        _log.warning("vf gets no node guid: its pf refuses the mac", pci=pending.vf.pci, reason=str(refused))
-        _write_again(node, pending, pending.guid_mac)
+    except OSError as error:
+        _log.warning("vf gets no node guid: its pf refuses the mac", pci=pending.vf.pci, reason=str(error))
+        _rewrite_isolation(node, pending, pending.guid_mac)
         entry = replace(pending.entry, set=pending.settings)
         node.ledger.write(entry)
         return replace(pending, entry=entry, guid_mac=None)
@@ -116,17 +116,17 @@ def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
             node.vf_settings.write(pending.vf.pf, pending.vf.vf, VfSettings(mac=mac))
 
 
-def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
+def _rewrite_isolation(node: Node, pending: PendingAttachment, refused_mac: str) -> None:
     """Write MAC and spoof check again, as the PF reports them; raise CniError 101 if it refuses them too."""
     vf = pending.vf
     try:
         with hold(node.run, pending.pf_pci, _LOCK_S):
-            found = node.vf_settings.read(vf.pf, vf.vf)
-            mac = certain_mac(found.mac, node.sysfs.driver(pending.pf_pci))
-            write_again(partial(node.vf_settings.write, vf.pf, vf.vf), VfSettings(mac=mac, spoofchk=found.spoofchk))
-    except OSError as again:
-        what = refusal_text(vf, VfSettings(mac=refused), again)
-        raise CniError(NIC_REFUSAL, what, "it also refuses the mac and the spoof check that it reports") from again
+            current = node.vf_settings.read(vf.pf, vf.vf)
+            mac = certain_mac(current.mac, node.sysfs.driver(pending.pf_pci))
+            write_again(partial(node.vf_settings.write, vf.pf, vf.vf), VfSettings(mac=mac, spoofchk=current.spoofchk))
+    except OSError as error:
+        text = refusal_text(vf, VfSettings(mac=refused_mac), error)
+        raise CniError(NIC_REFUSAL, text, "it also refuses the mac and the spoof check that it reports") from error
 
 
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
@@ -142,11 +142,11 @@ def take_effect(node: Node, pending: PendingAttachment) -> None:
 
     The caller holds the VF's lock.
     """
-    wished, pci = pending.settings.guid, pending.vf.pci
-    is_as_found = wished == pending.entry.original.settings.guid and not pending.gives_guid
-    if wished is None or is_as_found or node.sysfs.driver(pci) is None:
+    guid, pci = pending.settings.guid, pending.vf.pci
+    is_unchanged = guid == pending.entry.original.settings.guid and not pending.gives_guid
+    if guid is None or is_unchanged or node.sysfs.driver(pci) is None:
         return
-    _rebind(node, pending, f"guid {wished}")
+    _rebind(node, pending, f"guid {guid}")
     if pending.gives_guid:
         failure = "its node GUID is still zero after a driver rebind"
         guid_failures.note(node.run, pci, failure if node_guid.is_missing(node.sysfs.node_guid(pci)) else None)
@@ -159,13 +159,13 @@ def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
                 TRY_AGAIN, f"the driver of vf {pending.vf.vf} of pf {pending.vf.pf!r} is not rebound: {user}"
             )
         driver.rebind(node.sysfs, pending.vf.pci)
-        _find_again(node, pending)
-    except OSError as stuck:
-        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} did not come back after a driver rebind for {purpose}"
-        raise CniError(NIC_REFUSAL, what, str(stuck)) from stuck
+        _name_devices(node, pending)
+    except OSError as error:
+        text = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} did not come back after a driver rebind for {purpose}"
+        raise CniError(NIC_REFUSAL, text, str(error)) from error
 
 
-def _find_again(node: Node, pending: PendingAttachment) -> None:
+def _name_devices(node: Node, pending: PendingAttachment) -> None:
     """Wait for the new devices of the driver, and name them; udev may rename both at any time."""
     entry = pending.entry
     if entry.rdma is not None:
@@ -173,4 +173,4 @@ def _find_again(node: Node, pending: PendingAttachment) -> None:
             raise FileNotFoundError(f"its rdma device {entry.rdma!r} did not come back")
         name_device(node, entry)
     if has_netdev(pending):
-        set_aside(node, entry)
+        park_netdev(node, entry)

@@ -40,8 +40,8 @@ class PendingAttachment:
 
 def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
     """Return the IPAM call for a VF as its ledger entry stores it; None for a VF without addresses."""
-    asked = conf.network_of(vf.network).ipam
-    return Ipam(ifname, conf.ipam_conf(asked), call.path) if asked is not None else None
+    ipam_conf = conf.network_of(vf.network).ipam
+    return Ipam(ifname, conf.ipam_conf(ipam_conf), call.path) if ipam_conf is not None else None
 
 
 def move_all_in(
@@ -53,28 +53,30 @@ def move_all_in(
     """
     if not all_pending:
         return []
-    with ThreadPoolExecutor(1) as meanwhile:
-        asked = meanwhile.submit(lambda: [_request_addresses(node, call, pending) for pending in all_pending])
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(lambda: [_request_addresses(node, call, pending) for pending in all_pending])
         for pending in all_pending:
             _move_in(node, pending.entry)
             _set_mtu(conf, pending)
-        given = asked.result()
+        results = future.result()
     configs = [
-        InterfaceConfig(pending.entry.ifname, one.addresses, one.routes, conf.network_of(pending.vf.network).routes)
-        for pending, one in zip(all_pending, given, strict=True)
+        InterfaceConfig(
+            pending.entry.ifname, result.addresses, result.routes, conf.network_of(pending.vf.network).routes
+        )
+        for pending, result in zip(all_pending, results, strict=True)
     ]
-    there = _addresses_there(node, call, record, all_pending)
-    plans = addressing.plan(configs, conf.previous, there, policy=conf.policy_routing)
-    entries = [_with(pending, one) for pending, one in zip(all_pending, given, strict=True)]
-    attached = netns.run_in(
+    pod_addresses = _other_addresses(node, call, record, all_pending)
+    plans = addressing.plan(configs, conf.previous, pod_addresses, policy=conf.policy_routing)
+    entries = [_with_addresses(pending, result) for pending, result in zip(all_pending, results, strict=True)]
+    attached_vfs = netns.run_in(
         all_pending[0].entry.netns.path,
-        lambda: [_settle(entry, each, one) for entry, each, one in zip(entries, plans, given, strict=True)],
+        lambda: [_settle(entry, plan, result) for entry, plan, result in zip(entries, plans, results, strict=True)],
     )
     node.ledger.write(*(replace(entry, phase="held") for entry in entries))
-    addresses = {each.name: each.addresses for each in attached if each.addresses}
+    addresses = {vf.name: vf.addresses for vf in attached_vfs if vf.addresses}
     if addresses:
         netns.start_in(all_pending[0].entry.netns.path, lambda: pod_link.announce(addresses))
-    return attached
+    return attached_vfs
 
 
 def _request_addresses(node: Node, call: Call, pending: PendingAttachment) -> ipam.IpamResult:
@@ -84,21 +86,21 @@ def _request_addresses(node: Node, call: Call, pending: PendingAttachment) -> ip
         return ipam.IpamResult()
     args = ";".join(f"{name}={value}" for name, value in call.args.items())
     ipam_call = ipam.IpamCall(entry.container, entry.netns.path, args, node.run, entry.pci, call.caller)
-    given = ipam.add(entry.ipam, ipam_call)
-    node.ledger.write(_with(pending, given))
-    return given
+    result = ipam.add(entry.ipam, ipam_call)
+    node.ledger.write(_with_addresses(pending, result))
+    return result
 
 
-def _with(pending: PendingAttachment, given: ipam.IpamResult) -> LedgerEntry:
-    return replace(pending.entry, addresses=tuple(address.address for address in given.addresses))
+def _with_addresses(pending: PendingAttachment, result: ipam.IpamResult) -> LedgerEntry:
+    return replace(pending.entry, addresses=tuple(address.address for address in result.addresses))
 
 
-def _addresses_there(node: Node, call: Call, record: PodRecord, all_pending: Sequence[PendingAttachment]) -> list[str]:
+def _other_addresses(node: Node, call: Call, record: PodRecord, all_pending: Sequence[PendingAttachment]) -> list[str]:
     """Return the addresses of the pod's VFs from other calls; Multus makes one call for each network."""
-    ours = {pending.vf.pci for pending in all_pending}
-    others = (node.ledger.read(vf.pci) for vf in record.assignment.vfs if vf.pci not in ours)
-    held = (entry for entry in others if entry is not None and entry.container == call.container)
-    return [address for entry in held for address in entry.addresses]
+    own_pcis = {pending.vf.pci for pending in all_pending}
+    entries = (node.ledger.read(vf.pci) for vf in record.assignment.vfs if vf.pci not in own_pcis)
+    siblings = (entry for entry in entries if entry is not None and entry.container == call.container)
+    return [address for entry in siblings for address in entry.addresses]
 
 
 def has_netdev(pending: PendingAttachment) -> bool:
@@ -110,7 +112,7 @@ def move_device_in(node: Node, entry: LedgerEntry) -> None:
 
     The VF's netdev stays on the host, down. IPoIB creates a new one when the device has moved.
     """
-    with _naming(entry):
+    with _wrap_errors(entry):
         if _move_rdma(node, entry) and entry.original.name is not None:
             ipoib.keep_on_host(node.sysfs, entry.pci, temporary_name(entry.pci), entry.netns.path)
     node.ledger.write(replace(entry, phase="held"))
@@ -133,7 +135,7 @@ def _move_rdma(node: Node, entry: LedgerEntry) -> bool:
 
 def _move_in(node: Node, entry: LedgerEntry) -> None:
     """Move a VF's netdev into the pod under its new name, then its RDMA device."""
-    with _naming(entry):
+    with _wrap_errors(entry):
         index = retry(lambda: _on_host(node, entry), (errno.ENODEV,), RENAME_S)
         netlink.move(index, entry.netns.path, entry.ifname)
         if _move_rdma(node, entry):
@@ -154,9 +156,9 @@ def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
         return
     try:
         netns.run_in(entry.netns.path, lambda: _set_mtu_of(entry.ifname, mtu))
-    except OSError as refused:
-        what = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
-        raise CniError(NIC_REFUSAL, what, symbol(refused)) from refused
+    except OSError as error:
+        text = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
+        raise CniError(NIC_REFUSAL, text, symbol(error)) from error
 
 
 def _set_mtu_of(name: str, mtu: int) -> None:
@@ -166,20 +168,20 @@ def _set_mtu_of(name: str, mtu: int) -> None:
     netlink.set_mtu(index, mtu)
 
 
-def _settle(entry: LedgerEntry, wanted: AddressPlan, given: ipam.IpamResult) -> AttachedVf:
+def _settle(entry: LedgerEntry, plan: AddressPlan, result: ipam.IpamResult) -> AttachedVf:
     """Configure a VF's link and return it for the result; the calling thread is in the pod's namespace."""
-    with _naming(entry):
-        link = pod_link.configure(entry.ifname, wanted)
+    with _wrap_errors(entry):
+        link = pod_link.configure(entry.ifname, plan)
         if entry.original.parent not in (None, link.parent):
             raise OSError(errno.ENODEV, f"interface {entry.ifname!r} is another link")
-    return AttachedVf(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci, given.dns)
+    return AttachedVf(entry.ifname, link.mac, link.mtu, plan.addresses, plan.routes, entry.pci, result.dns)
 
 
 @contextmanager
-def _naming(entry: LedgerEntry) -> Iterator[None]:
+def _wrap_errors(entry: LedgerEntry) -> Iterator[None]:
     """Turn OSErrors into CniError 5, which names the VF and the pod."""
     try:
         yield
-    except OSError as failed:
-        what = f"vf {entry.pci} cannot be moved into pod {entry.pod!r} as interface {entry.ifname!r}"
-        raise CniError(IO_FAILURE, what, str(failed)) from failed
+    except OSError as error:
+        text = f"vf {entry.pci} cannot be moved into pod {entry.pod!r} as interface {entry.ifname!r}"
+        raise CniError(IO_FAILURE, text, str(error)) from error

@@ -25,41 +25,41 @@ from mooring.records.rates_record import rates_by_pci
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-_AT_ONCE = 8
+_MOST_THREADS = 8
 
 
-def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
+def detach_vfs(node: Node, entries: Iterable[LedgerEntry], is_selected: Callable[[LedgerEntry], bool]) -> None:
     """Release the VFs of deleted sandboxes, in parallel, because a VF that a process keeps takes seconds.
 
-    ``wanted`` decides which of ``entries`` to release. Raise the last CniError after all have been tried.
+    ``is_selected`` decides which of ``entries`` to release. Raise the last CniError after all have been tried.
     """
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
         # Release the entries before the error.
-        pcis.extend(entry.pci for entry in entries if wanted(entry))
+        pcis.extend(entry.pci for entry in entries if is_selected(entry))
     except OSError as unknown:
         failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", str(unknown)))
-    with ThreadPoolExecutor(_AT_ONCE, "give back") as returns:
-        tried = returns.map(lambda pci: _try_one(node, pci, wanted), pcis)
-        failures += [failure for failure in tried if failure is not None]
+    with ThreadPoolExecutor(_MOST_THREADS, "give back") as pool:
+        outcomes = pool.map(lambda pci: _try_detach(node, pci, is_selected), pcis)
+        failures += [failure for failure in outcomes if failure is not None]
     if failures:
         raise failures[-1]
 
 
-def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> CniError | None:
+def _try_detach(node: Node, pci: str, is_selected: Callable[[LedgerEntry], bool]) -> CniError | None:
     """Lock a VF and release it if its entry still matches; return the error if it could not be released."""
     try:
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
-            if entry is not None and wanted(entry):
+            if entry is not None and is_selected(entry):
                 _detach_and_log(node, replace(entry, deleted=True))
     except RecordError as unreadable:
         _log.error("ledger entry is ignored", reason=str(unreadable))
-    except CniError as stuck:
-        return stuck
-    except OSError as stuck:
-        return CniError(TRY_AGAIN, f"vf {pci} cannot be released", str(stuck))
+    except CniError as error:
+        return error
+    except OSError as error:
+        return CniError(TRY_AGAIN, f"vf {pci} cannot be released", str(error))
     return None
 
 
@@ -89,13 +89,13 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
     same_boot = entry.boot == node.boot
     # The PF may have refused a setting to an ADD that did not finish.
     in_doubt = entry.in_doubt or entry.phase == "taking"
-    entry = replace(_reserving(node, entry) if same_boot else entry, phase="returning", in_doubt=in_doubt)
+    entry = replace(_with_reservation(node, entry) if same_boot else entry, phase="returning", in_doubt=in_doubt)
     # A full disk, or an entry that has become too long, must not stop the release: the old entry names the same holder,
     # and is removed at the end.
     with suppress(OSError, RecordError):
         node.ledger.write(entry)
-    with ThreadPoolExecutor(1) as beside:
-        addresses = _AddressReturn(beside, partial(_return_addresses, node, entry, same_boot=same_boot))
+    with ThreadPoolExecutor(1) as pool:
+        addresses = _AddressReturn(pool, partial(_return_addresses, node, entry, same_boot=same_boot))
         on_host = move_out(node, entry, addresses.begin) if same_boot else node.sysfs.exists(entry.pci)
         addresses.begin()
         free = _free_and_restore(node, entry, same_boot=same_boot) if on_host else True
@@ -108,24 +108,24 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
     return bool(free)
 
 
-def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
+def _with_reservation(node: Node, entry: LedgerEntry) -> LedgerEntry:
     """Return a VF's entry with the largest min rate that its PF may have, which counts until the VF is restored.
 
     A server that was killed after raising the rate recorded it only in the pod's rates record. Without the pod record,
     which names the VFs, the largest rate in the rates record counts.
     """
     try:
-        changed = node.ledger.rates(entry.uid)
-        if changed is None:
+        record = node.ledger.rates(entry.uid)
+        if record is None:
             return entry
-        by_pci = rates_by_pci(node.ledger.pod(entry.uid), changed)
+        by_pci = rates_by_pci(node.ledger.pod(entry.uid), record)
     except (OSError, RecordError):
         return entry
-    rates = [by_pci[entry.pci]] if entry.pci in by_pci else changed.rates.rates
-    most = max((one.min_tx_rate or 0 for one in rates), default=0)
-    if most <= entry.reserved_mbps:
+    rates = [by_pci[entry.pci]] if entry.pci in by_pci else record.rates.rates
+    largest_mbps = max((vf_rates.min_tx_rate or 0 for vf_rates in rates), default=0)
+    if largest_mbps <= entry.reserved_mbps:
         return entry
-    return replace(entry, set=replace(entry.set, min_tx_rate=most), share=False)
+    return replace(entry, set=replace(entry.set, min_tx_rate=largest_mbps), share=False)
 
 
 def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool | None:
@@ -144,38 +144,38 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         left_behind.remove_other_devices(node, entry)
         free = rdma_users.free_device(node.sysfs, entry, partial(original_settings.restore_unbound, node, entry))
         _restore(node, entry)
-    except InUseError as used:
-        _log.warning("vf stays unavailable", pci=entry.pci, pod=entry.pod, reason=str(used))
+    except InUseError as error:
+        _log.warning("vf stays unavailable", pci=entry.pci, pod=entry.pod, reason=str(error))
         return None
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
+    except OSError as error:
+        raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(error)) from error
     return free
 
 
 def _restore(node: Node, entry: LedgerEntry) -> None:
     """Restore a VF, and rebind its driver if something from the pod would stay; raise OSError or CniError."""
-    rebound = left_behind.rebind_if_offered(node, entry)
+    was_rebound = left_behind.rebind_by_offer(node, entry)
     restore.restore(node, entry)
-    left = left_behind.clear(node, entry)
-    if left and not rebound:
-        rebind(node, entry, "the pod left settings that cannot be restored", kinds=left)
+    kinds = left_behind.clear(node, entry)
+    if kinds and not was_rebound:
+        rebind(node, entry, "the pod left settings that cannot be restored", kinds=kinds)
         restore.restore(node, entry)
-        left = left_behind.clear(node, entry)
-    if left:
-        _log.warning("vf's new netdev lacks settings of the host", pci=entry.pci, pod=entry.pod, kinds=left)
+        kinds = left_behind.clear(node, entry)
+    if kinds:
+        _log.warning("vf's new netdev lacks settings of the host", pci=entry.pci, pod=entry.pod, kinds=kinds)
 
 
 class _AddressReturn:
     """Release a VF's addresses in parallel with the other steps, from the moment when the pod cannot use them."""
 
-    def __init__(self, beside: ThreadPoolExecutor, work: Callable[[], None]) -> None:
-        self._beside = beside
+    def __init__(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        self._pool = pool
         self._work = work
-        self._begun: Future[None] | None = None
+        self._future: Future[None] | None = None
 
     def begin(self) -> "Future[None]":
-        self._begun = self._begun or self._beside.submit(self._work)
-        return self._begun
+        self._future = self._future or self._pool.submit(self._work)
+        return self._future
 
     def finish(self) -> None:
         """Wait for the end of the work, and raise its error."""
@@ -189,7 +189,7 @@ def _return_addresses(node: Node, entry: LedgerEntry, *, same_boot: bool) -> Non
     try:
         path = entry.netns.path if same_boot else ""
         ipam.remove(entry.ipam, ipam.IpamCall(entry.container, path, "", node.run, entry.pci))
-    except CniError as failed:
+    except CniError as error:
         if entry.addresses:
             raise
-        _log.warning("ipam plugin failed for a vf without addresses", pci=entry.pci, reason=str(failed))
+        _log.warning("ipam plugin failed for a vf without addresses", pci=entry.pci, reason=str(error))

@@ -39,18 +39,18 @@ def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
         rebind(node, entry, "the pod left another rdma device on it")
 
 
-def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
+def rebind_by_offer(node: Node, entry: LedgerEntry) -> bool:
     """Rebind the driver of a VF on the host if the offer requires that after its pod; return whether it did.
 
     Raise CniError 11.
     """
-    if not _is_wanted(node, entry) or node.ledger.is_unprivileged(entry.uid):
+    if not _needs_rebind(node, entry) or node.ledger.is_unprivileged(entry.uid):
         return False
     rebind(node, entry, "the offer requires it after a privileged pod")
     return True
 
 
-def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
+def _needs_rebind(node: Node, entry: LedgerEntry) -> bool:
     """Return ``rebind_after_privileged`` of the offer; True if the offer cannot be read."""
     try:
         return offer.of_pf(node, node.sysfs.pf_of(entry.pci)).rebind_after_privileged
@@ -68,15 +68,17 @@ def clear(node: Node, entry: LedgerEntry) -> list[str]:
 
 
 def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
-    noted = entry.original.netdev or netdev_state.NO_PROGRAMS
+    original = entry.original.netdev or netdev_state.NO_PROGRAMS
     link = netdev_of(node, entry.pci, RETURNS_S, entry.original.parent)
     if link is None:
         raise FileNotFoundError(f"its network interface {entry.original.name!r} did not come back")
-    changed = netdev_state.changed_kinds(noted, netdev_state.read(link.index))
-    if not changed:
+    kinds = netdev_state.changed_kinds(original, netdev_state.read(link.index))
+    if not kinds:
         return []
-    netdev_state.restore(link.index, noted, changed)
-    left = netdev_state.changed_kinds(noted, netdev_state.read(link.index))
-    if restored := [kind for kind in changed if kind not in left]:
-        _log.info("settings that the pod changed on its vf are restored", pci=entry.pci, pod=entry.pod, kinds=restored)
-    return left
+    netdev_state.restore(link.index, original, kinds)
+    remaining_kinds = netdev_state.changed_kinds(original, netdev_state.read(link.index))
+    if restored_kinds := [kind for kind in kinds if kind not in remaining_kinds]:
+        _log.info(
+            "settings that the pod changed on its vf are restored", pci=entry.pci, pod=entry.pod, kinds=restored_kinds
+        )
+    return remaining_kinds

@@ -47,36 +47,36 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     # A process that rebound its driver may have been killed in between.
     driver.finish_rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     if not in_host_netns(node, entry, RETURNS_S):
-        _take_back(node, entry)
+        _rebind_lost_vf(node, entry)
     return True
 
 
 def _try_leave(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
     """Move a VF out if it is in its pod; return False to try again if the pod changed its links. Raise CniError 11."""
-    _return_other(node, entry)
+    _return_foreign_link(node, entry)
     try:
         index = _quiesce(entry)
         if index is not None:
             on_down()
         _leave(node, entry, index)
-    except OSError as stuck:
-        if stuck.errno not in RENAME_ERRNOS:
-            raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be moved out of pod {entry.pod!r}", str(stuck)) from stuck
+    except OSError as error:
+        if error.errno not in RENAME_ERRNOS:
+            raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be moved out of pod {entry.pod!r}", str(error)) from error
         _log.warning(
-            "vf's link changed while it was moved out of its pod", pci=entry.pci, pod=entry.pod, reason=str(stuck)
+            "vf's link changed while it was moved out of its pod", pci=entry.pci, pod=entry.pod, reason=str(error)
         )
         return False
-    return not _return_other(node, entry)
+    return not _return_foreign_link(node, entry)
 
 
-def _take_back(node: Node, entry: LedgerEntry) -> None:
+def _rebind_lost_vf(node: Node, entry: LedgerEntry) -> None:
     """Rebind the driver of a deleted pod's VF that is neither in its pod nor on the host; raise CniError 11."""
-    what = f"vf {entry.pci} has not returned from pod {entry.pod!r} yet"
+    text = f"vf {entry.pci} has not returned from pod {entry.pod!r} yet"
     if not entry.deleted:
-        raise CniError(TRY_AGAIN, what)
+        raise CniError(TRY_AGAIN, text)
     rebind(node, entry, "it is neither in its pod nor on the host")
     if not in_host_netns(node, entry, APPEARS_S):
-        raise RebindError(TRY_AGAIN, what, "its driver was rebound")
+        raise RebindError(TRY_AGAIN, text, "its driver was rebound")
 
 
 def _quiesce(entry: LedgerEntry) -> int | None:
@@ -107,34 +107,34 @@ def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
         if device is not None:
             rdma.move(device.index, host)
             # IPoIB removes its netdev when the device moves.
-            link = found.index if (found := _find_in_pod(entry)) is not None else None
-        if link is not None and _is_the_vfs(entry, netlink.get(link)):
+            link = new_link.index if (new_link := _find_in_pod(entry)) is not None else None
+        if link is not None and _belongs_to_vf(entry, netlink.get(link)):
             _move_to_host(entry, link, host)
 
     if index is not None or has_own:
         _in_pod_netns(entry, leave)
 
 
-def _is_the_vfs(entry: LedgerEntry, link: netlink.Link | None) -> bool:
+def _belongs_to_vf(entry: LedgerEntry, link: netlink.Link | None) -> bool:
     """Return whether a link belongs to the VF, by its parent if ADD recorded one."""
     return link is not None and (entry.original.parent is None or link.is_of(entry.pci))
 
 
 def _move_to_host(entry: LedgerEntry, index: int, host: str) -> None:
     """Move a netdev to the host; drop its altnames if a link there has taken one. The entry still has them."""
-    to = temporary_name(entry.pci)
+    name = temporary_name(entry.pci)
     try:
-        netlink.move(index, host, to)
-    except OSError as taken:
-        link = netlink.get(index) if taken.errno == errno.EEXIST else None
-        if link is None or not link.altnames or not _is_the_vfs(entry, link):
+        netlink.move(index, host, name)
+    except OSError as error:
+        link = netlink.get(index) if error.errno == errno.EEXIST else None
+        if link is None or not link.altnames or not _belongs_to_vf(entry, link):
             raise
         for altname in link.altnames:
             netlink.remove_altname(index, altname)
-        netlink.move(index, host, to)
+        netlink.move(index, host, name)
 
 
-def _return_other(node: Node, entry: LedgerEntry) -> bool:
+def _return_foreign_link(node: Node, entry: LedgerEntry) -> bool:
     """Move a link that arrived in place of the VF's back to the pod; return whether there was one.
 
     The link had the VF's index in the pod, and has the VF's temporary name on the host. Only a link that this code
@@ -154,8 +154,8 @@ def _return_other(node: Node, entry: LedgerEntry) -> bool:
             netlink.remove(link.index)
         else:
             netlink.rename(link.index, netlink.ANY_NAME)
-    except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"link {link.index} does not belong to vf {entry.pci}", str(stuck)) from stuck
+    except OSError as error:
+        raise CniError(TRY_AGAIN, f"link {link.index} does not belong to vf {entry.pci}", str(error)) from error
     return True
 
 
@@ -172,7 +172,9 @@ def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
     by_parent = netlink.with_parent(entry.pci)
     if by_parent is not None or entry.original.parent is not None:
         return by_parent
-    found = netlink.links()
+    links = netlink.links()
     macs = {entry.original.netdev_mac, entry.set.mac}
-    named = (link for link in found if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None)
-    return next((link for link in named if link.mac in macs), None)
+    candidates = (
+        link for link in links if link.name in (entry.ifname, temporary_name(entry.pci)) and link.parent is None
+    )
+    return next((link for link in candidates if link.mac in macs), None)

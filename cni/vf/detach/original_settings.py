@@ -29,16 +29,16 @@ _RATES = ("min_tx_rate", "max_tx_rate")
 # The GUID of a VF that never got one (mlx5_ib_get_vf_guid); the driver does not restore it by itself
 # (sriov_restore_guids in mlx5/core/sriov.c).
 _NO_GUID = "00:00:00:00:00:00:00:00"
-_CONFINING = frozenset({"vlan", "qos", "trust", "spoofchk"})
+_CONFINEMENT = frozenset({"vlan", "qos", "trust", "spoofchk"})
 # Spoof check first: with it on, some drivers refuse to change the MAC.
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
 
 def restore(node: Node, entry: LedgerEntry) -> VfSettings:
     """Restore and return a VF's original settings; raise OSError, or CniError 101 if the NIC refuses one."""
-    wanted = _original_settings(node, entry)
-    _restore(node, entry, wanted)
-    return wanted
+    target = _original_settings(node, entry)
+    _restore(node, entry, target)
+    return target
 
 
 def restore_unbound(node: Node, entry: LedgerEntry) -> None:
@@ -52,8 +52,8 @@ def restore_unbound(node: Node, entry: LedgerEntry) -> None:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
         entry = replace(entry, pf=pf, vf=vf)
         restore(node, entry)
-    except (OSError, CniError) as refused:
-        _log.warning("cannot restore the vf's settings before its driver is bound", pci=entry.pci, reason=str(refused))
+    except (OSError, CniError) as error:
+        _log.warning("cannot restore the vf's settings before its driver is bound", pci=entry.pci, reason=str(error))
 
 
 def reset(node: Node, entry: LedgerEntry) -> None:
@@ -63,8 +63,8 @@ def reset(node: Node, entry: LedgerEntry) -> None:
     """
     pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, _LOCK_S):
-        found = node.vf_settings.read(entry.pf, entry.vf)
-    _restore(node, entry, _default_settings(entry, found))
+        current = node.vf_settings.read(entry.pf, entry.vf)
+    _restore(node, entry, _default_settings(entry, current))
 
 
 def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
@@ -75,106 +75,110 @@ def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
     removed, because the pod may get the same GUID on another VF; the one that ADD derived for the VF stays. This does
     not apply to an entry without an attachment: the ledger had lost that VF, and its original state is unknown.
     """
-    settings, own = entry.original.settings, entry.original.netdev_mac
+    settings, own_mac = entry.original.settings, entry.original.netdev_mac
     if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:
         own_guid = derived_guid(node, node.sysfs.pf_of(entry.pci), entry.vf)
         return replace(settings, guid=own_guid if entry.set.guid == own_guid else _NO_GUID)
     if (
         settings.mac == NO_MAC
-        and own is not None
+        and own_mac is not None
         and node_guid.follows_mac(node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
     ):
-        return replace(settings, mac=own)
+        return replace(settings, mac=own_mac)
     return settings
 
 
-def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Write the changed settings that differ from ``wanted``; a refusal does not stop the others.
+def _restore(node: Node, entry: LedgerEntry, target: VfSettings) -> None:
+    """Write the changed settings that differ from ``target``; a refusal does not stop the others.
 
     A setting that the PF does not report cannot be set; entries have such settings because an earlier version took the
     zeros of an InfiniBand PF for settings. The exception is a GUID, which the PF does not report if it was never set.
     No source documents whether the firmware removes a GUID, so its refusal does not keep the VF's entry.
     """
     refusals: list[str] = []
-    written: dict[str, object] = {}
-    changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
+    accepted_values: dict[str, object] = {}
+    changed_names = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
-        found = node.vf_settings.read(entry.pf, entry.vf)
-        wanted = _unpinned(node, entry, wanted, found)
+        current = node.vf_settings.read(entry.pf, entry.vf)
+        target = _without_own_mac(node, entry, target, current)
         for attribute in _ATTRIBUTES:
-            values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
-            reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
-            differs = any(getattr(found, name) != values[name] for name in reported)
+            values = {name: getattr(target, name) for name in attribute if getattr(target, name) is not None}
+            reported_names = {name for name in values if name == "guid" or getattr(current, name) is not None}
+            differs = any(getattr(current, name) != values[name] for name in reported_names)
             is_hidden = attribute == _RATES and _hides_rates(node, entry)
-            if (differs or is_hidden) and changed & set(attribute):
+            if (differs or is_hidden) and changed_names & set(attribute):
                 settings = VfSettings(**values)
                 try:
-                    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
-                except OSError as refused:
+                    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, current)
+                except OSError as error:
                     if settings.guid == _NO_GUID:
-                        _log.warning("vf keeps its pod's guid", pci=entry.pci, pod=entry.pod, reason=str(refused))
+                        _log.warning("vf keeps its pod's guid", pci=entry.pci, pod=entry.pod, reason=str(error))
                     # A refusal of rates that do not differ is ignored: firmware without rates refuses 0/0
                     # (mlx4_set_vf_rate), and hides none.
                     elif differs:
-                        refusals.append(refusal_text(entry, settings, refused))
+                        refusals.append(refusal_text(entry, settings, error))
                 else:
-                    written |= values
-        refusals += _contradictions(node, entry, written)
+                    accepted_values |= values
+        refusals += _contradictions(node, entry, accepted_values)
         if entry.in_doubt or node.ledger.is_in_doubt(entry.pci):
-            refusals += _write_again(node, entry, wanted, changed)
+            refusals += _rewrite_confinement(node, entry, target, changed_names)
     if refusals:
         raise CniError(NIC_REFUSAL, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
 
 
-def _contradictions(node: Node, entry: LedgerEntry, written: Mapping[str, object]) -> list[str]:
+def _contradictions(node: Node, entry: LedgerEntry, accepted_values: Mapping[str, object]) -> list[str]:
     """Return error texts for confining settings that the PF accepted but did not apply; the next pod would get them.
 
     bnxt_set_vf_trust returns 0 even if the firmware refuses, but the firmware's value is reported (bnxt_is_trusted_vf).
     """
-    wanted = VfSettings(**{name: value for name, value in written.items() if name in _CONFINING})  # type: ignore[arg-type]
-    if wanted == VfSettings():
+    target = VfSettings(**{name: value for name, value in accepted_values.items() if name in _CONFINEMENT})  # type: ignore[arg-type]
+    if target == VfSettings():
         return []
-    wrong = differences(wanted, node.vf_settings.read(entry.pf, entry.vf))
-    return [contradiction_text(entry, wrong)] if wrong else []
+    texts = differences(target, node.vf_settings.read(entry.pf, entry.vf))
+    return [contradiction_text(entry, texts)] if texts else []
 
 
-def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> list[str]:
+def _rewrite_confinement(
+    node: Node, entry: LedgerEntry, target: VfSettings, changed_names: Collection[str]
+) -> list[str]:
     """Write the settings that confine a VF again; return the error texts, empty on success."""
-    settings = _confining(node, entry, wanted, changed)
+    settings = _confinement_settings(node, entry, target, changed_names)
     try:
-        write_again(partial(_write_one, node, entry), settings, entry.set)
-    except OSError as refused:
-        return [f"{refusal_text(entry, settings, refused)}; it refused a setting earlier"]
+        write_again(partial(_write_piece, node, entry), settings, entry.set)
+    except OSError as error:
+        return [f"{refusal_text(entry, settings, error)}; it refused a setting earlier"]
     return []
 
 
-def _confining(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> VfSettings:
-    """Return MAC, VLAN, spoof check and GUID: the wanted ones if ADD changed them, otherwise as the PF reports them.
+def _confinement_settings(
+    node: Node, entry: LedgerEntry, target: VfSettings, changed_names: Collection[str]
+) -> VfSettings:
+    """Return MAC, VLAN, spoof check and GUID: of ``target`` if ADD changed them, otherwise as reported.
 
     Spoof check is also on if it was on originally: it reads as off if an earlier attempt wrote "off" and the PF refused
     "on".
     """
-    found = node.vf_settings.read(entry.pf, entry.vf)
+    current = node.vf_settings.read(entry.pf, entry.vf)
     driver = node.sysfs.driver(node.sysfs.pf_of(entry.pci))
-    mac = wanted.mac if "mac" in changed else None
+    mac = target.mac if "mac" in changed_names else None
     if mac is None:
-        mac = admin_mac.certain_mac(found.mac, driver)
+        mac = admin_mac.certain_mac(current.mac, driver)
     elif _was_own(node, entry):
         mac = NO_MAC
-    is_kept = wanted.spoofchk is None or "spoofchk" not in changed
-    has_vlan = found.vlan is not None and not {"vlan", "qos"}.isdisjoint(changed)
+    keeps_spoofchk = target.spoofchk is None or "spoofchk" not in changed_names
+    has_vlan = current.vlan is not None and not {"vlan", "qos"}.isdisjoint(changed_names)
     return VfSettings(
         mac=mac,
-        vlan=wanted.vlan if has_vlan else None,
-        qos=wanted.qos if has_vlan else None,
-        spoofchk=found.spoofchk or entry.original.settings.spoofchk if is_kept else wanted.spoofchk,
-        guid=wanted.guid if "guid" in changed and wanted.guid != _NO_GUID else None,
+        vlan=target.vlan if has_vlan else None,
+        qos=target.qos if has_vlan else None,
+        spoofchk=current.spoofchk or entry.original.settings.spoofchk if keeps_spoofchk else target.spoofchk,
+        guid=target.guid if "guid" in changed_names and target.guid != _NO_GUID else None,
     )
 
 
-def _write_one(node: Node, entry: LedgerEntry, settings: VfSettings) -> None:
-    found = node.vf_settings.read(entry.pf, entry.vf)
-    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
+def _write_piece(node: Node, entry: LedgerEntry, settings: VfSettings) -> None:
+    current = node.vf_settings.read(entry.pf, entry.vf)
+    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, current)
 
 
 def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
@@ -185,10 +189,10 @@ def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
     return bool(entry.set.max_tx_rate) and node.sysfs.driver(node.sysfs.pf_of(entry.pci)) == "mlx4_core"
 
 
-def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return ``wanted``, without an admin MAC if the original one was only the VF's own MAC and is not restored yet."""
-    is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
-    return replace(wanted, mac=NO_MAC) if not is_done and _was_own(node, entry) else wanted
+def _without_own_mac(node: Node, entry: LedgerEntry, target: VfSettings, current: VfSettings) -> VfSettings:
+    """Return ``target``, without an admin MAC if the original one was only the VF's own MAC and is not restored yet."""
+    is_done = target.mac is None or current.mac == target.mac != entry.set.mac
+    return replace(target, mac=NO_MAC) if not is_done and _was_own(node, entry) else target
 
 
 def _was_own(node: Node, entry: LedgerEntry) -> bool:
@@ -206,7 +210,7 @@ def _pf_mac(node: Node, pf_pci: str, pf: str) -> str | None:
     return permanent or node.sysfs.mac(pf_pci, pf)
 
 
-def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
+def _default_settings(entry: LedgerEntry, current: VfSettings) -> VfSettings:
     """Return the settings that a reset writes: a NIC's defaults, only for attributes that the earlier boot changed.
 
     Spoof check is not reset: it is on for a VF that `init` created since, and may have been on for the pod. Settings
@@ -214,13 +218,15 @@ def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
     netlink attribute are reset together.
     """
     fresh = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
-    ours = [attribute for attribute in ATTRIBUTES if _is_ours(attribute, entry, found)]
-    known = {name for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
-    return VfSettings(**{name: getattr(fresh, name) for attribute in ours for name in attribute if name in known})
+    attributes = [attribute for attribute in ATTRIBUTES if _is_ours(attribute, entry, current)]
+    known_names = {name for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
+    return VfSettings(
+        **{name: getattr(fresh, name) for attribute in attributes for name in attribute if name in known_names}
+    )
 
 
-def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, found: VfSettings) -> bool:
+def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, current: VfSettings) -> bool:
     """Return whether the pod's ADD changed these settings, and the VF still has all their values."""
-    wished = {name: wish for name in attribute if (wish := getattr(entry.set, name)) is not None}
-    was_changed = any(wish != getattr(entry.original.settings, name) for name, wish in wished.items())
-    return was_changed and all(wish == getattr(found, name) for name, wish in wished.items())
+    values = {name: value for name in attribute if (value := getattr(entry.set, name)) is not None}
+    was_changed = any(value != getattr(entry.original.settings, name) for name, value in values.items())
+    return was_changed and all(value == getattr(current, name) for name, value in values.items())

@@ -28,23 +28,23 @@ class RebindError(CniError):
     """A rebind that failed or did not help; it must not be repeated every few seconds."""
 
 
-def check_unused(node: Node, entry: LedgerEntry) -> None:
+def check_no_user(node: Node, entry: LedgerEntry) -> None:
     """Raise InUseError (code 11) if a rebind of the VF's driver would take the VF from another user."""
     if user := rdma_users.other_user(node.sysfs, entry):
         raise InUseError(TRY_AGAIN, f"the driver of vf {entry.pci} is not rebound: {user}")
 
 
-def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
+def rebind(node: Node, entry: LedgerEntry, reason: str, **fields: object) -> None:
     """Rebind a VF's driver and log why; raise InUseError or RebindError (code 11)."""
-    check_unused(node, entry)
+    check_no_user(node, entry)
     began = time.monotonic()
     try:
         driver.rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
-    except OSError as stuck:
-        raise RebindError(TRY_AGAIN, f"the driver of vf {entry.pci} cannot be rebound", str(stuck)) from stuck
+    except OSError as error:
+        raise RebindError(TRY_AGAIN, f"the driver of vf {entry.pci} cannot be rebound", str(error)) from error
     is_back = device_returns(node, entry)
     took_s = round(time.monotonic() - began, 3)
-    event = _log.bind(pci=entry.pci, pod=entry.pod, reason=why, seconds=took_s, **fields)
+    event = _log.bind(pci=entry.pci, pod=entry.pod, reason=reason, seconds=took_s, **fields)
     if is_back:
         event.warning("vf's driver is rebound")
     else:

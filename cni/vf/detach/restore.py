@@ -9,7 +9,7 @@ from cni.kernel.wait import RENAME_ERRNOS, RENAME_S, retry
 from cni.plan.attachment import NO_MAC
 from cni.vf import vf_reset
 from cni.vf.detach import original_settings
-from cni.vf.detach.rebind import check_unused
+from cni.vf.detach.rebind import check_no_user
 from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
@@ -21,11 +21,11 @@ _LOCK_S = 30.0
 
 def restore(node: Node, entry: LedgerEntry) -> None:
     """Restore the VF's settings, then its netdev and the name of its RDMA device; raise OSError, or CniError 101."""
-    wanted = original_settings.restore(node, entry)
+    settings = original_settings.restore(node, entry)
     # Rebind even if the PF already has the original GUID: the process that set it may have been killed before its
     # rebind.
-    if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
-        check_unused(node, entry)
+    if settings.guid is not None and entry.set.guid not in (None, settings.guid):
+        check_no_user(node, entry)
         driver.rebind(node.sysfs, entry.pci)
         device_returns(node, entry)
     if entry.original.name is not None:
@@ -55,7 +55,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
         netlink.set_up(link.index, up=True)
 
 
-def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> None:
+def _restore_name(node: Node, entry: LedgerEntry, index: int, name: str) -> None:
     """Restore a netdev's name; if another link keeps it, the netdev keeps its unique temporary name.
 
     The kernel gives new netdevs the first free "ib%d" (ipoib_add_one). Two VFs that are released at the same time may
@@ -63,21 +63,21 @@ def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> No
     """
     temporary, limit_s = temporary_name(entry.pci), 0.0
     try:
-        netlink.rename(index, wanted)
-    except OSError as taken:
-        if taken.errno != errno.EEXIST:
+        netlink.rename(index, name)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
             raise
         netlink.rename(index, temporary)
-        holder = node.sysfs.vf_of("net", wanted)
+        holder = node.sysfs.vf_of("net", name)
         limit_s = gives_way_s(node, holder) if holder is not None else 0.0
     else:
         return
     try:
-        retry(lambda: netlink.rename(index, wanted), (errno.EEXIST,), limit_s)
-    except OSError as taken:
-        if taken.errno != errno.EEXIST:
+        retry(lambda: netlink.rename(index, name), (errno.EEXIST,), limit_s)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
             raise
-        _log.warning("another link has the vf's name now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
+        _log.warning("another link has the vf's name now", pci=entry.pci, pod=entry.pod, wanted=name, name=temporary)
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
@@ -104,8 +104,8 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
 
 def _write_admin_mac(node: Node, entry: LedgerEntry, mac: str | None) -> None:
     with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
-        found = node.vf_settings.read(entry.pf, entry.vf)
-        vf_reset.write(node, entry.pci, entry.pf, entry.vf, VfSettings(mac=mac), found)
+        current = node.vf_settings.read(entry.pf, entry.vf)
+        vf_reset.write(node, entry.pci, entry.pf, entry.vf, VfSettings(mac=mac), current)
 
 
 def _restore_altnames(entry: LedgerEntry, index: int) -> None:
@@ -113,14 +113,14 @@ def _restore_altnames(entry: LedgerEntry, index: int) -> None:
     link = netlink.get(index)
     if link is None:
         raise OSError(errno.ENODEV, f"its network interface {entry.original.name!r} did not come back")
-    wanted = entry.original.altnames
-    for altname in set(link.altnames) - set(wanted):
+    altnames = entry.original.altnames
+    for altname in set(link.altnames) - set(altnames):
         netlink.remove_altname(index, altname)
-    for altname in wanted:
+    for altname in altnames:
         if altname not in (*link.altnames, link.name):
             try:
                 netlink.add_altname(index, altname)
-            except OSError as taken:
-                if taken.errno != errno.EEXIST:
+            except OSError as error:
+                if error.errno != errno.EEXIST:
                     raise
                 _log.warning("another link has the vf's altname now", pci=entry.pci, altname=altname)

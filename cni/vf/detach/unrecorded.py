@@ -35,35 +35,37 @@ def add_to_ledger(node: Node, call: Call, conf: Conf) -> Collection[str]:
 
     Return the PCI addresses of the VFs in its pod's record.
     """
-    record = _record(node, call)
+    record = _pod_record(node, call)
     if record is None:
         return ()
     vfs = vfs_of_call(record, conf)
-    lost = [vf for vf in vfs if _is_unrecorded(node, vf)]
-    if lost and call.netns is not None:
-        _add(node, call, record, lost, call.netns)
+    lost_vfs = [vf for vf in vfs if _is_unrecorded(node, vf)]
+    if lost_vfs and call.netns is not None:
+        _add(node, call, record, lost_vfs, call.netns)
     return [vf.pci for vf in vfs]
 
 
-def _add(node: Node, call: Call, record: PodRecord, lost: Sequence[AssignedVf], path: str) -> None:
+def _add(node: Node, call: Call, record: PodRecord, lost_vfs: Sequence[AssignedVf], path: str) -> None:
     try:
         cookie = netns.cookie_of(path)
         if cookie == netns.own_cookie():
             return
-        inside = netns.run_in(path, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost})
-        devices = netns.run_in(path, lambda: _with_device(node, lost)) if rdma.mode() == "exclusive" else frozenset()
+        links = netns.run_in(path, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost_vfs})
+        devices = (
+            netns.run_in(path, lambda: _with_device(node, lost_vfs)) if rdma.mode() == "exclusive" else frozenset()
+        )
     except OSError:
         return
-    for vf in lost:
-        if (link := inside.get(vf.pci)) is not None or vf.pci in devices:
-            _record_one(node, call, record, vf, link, Netns(path, cookie))
+    for vf in lost_vfs:
+        if (link := links.get(vf.pci)) is not None or vf.pci in devices:
+            _record_vf(node, call, record, vf, link, Netns(path, cookie))
 
 
 def _with_device(node: Node, vfs: Iterable[AssignedVf]) -> frozenset[str]:
     return frozenset(vf.pci for vf in vfs if rdma.device_of(node.sysfs, vf.pci) is not None)
 
 
-def _record(node: Node, call: Call) -> PodRecord | None:
+def _pod_record(node: Node, call: Call) -> PodRecord | None:
     uid = call.args.get("K8S_POD_UID", "")
     try:
         return node.ledger.pod(uid)
@@ -82,14 +84,14 @@ def _is_unrecorded(node: Node, vf: AssignedVf) -> bool:
         return False
 
 
-def _record_one(
+def _record_vf(
     node: Node, call: Call, record: PodRecord, vf: AssignedVf, link: netlink.Link | None, space: Netns
 ) -> None:
     with hold(node.run, vf.pci, _LOCK_S):
         if not _is_unrecorded(node, vf):
             return
         try:
-            found = node.vf_settings.read(vf.pf, vf.vf)
+            current = node.vf_settings.read(vf.pf, vf.vf)
         except OSError as unknown:
             _log.error("vf without a ledger entry is not changed", pci=vf.pci, reason=str(unknown))
             return
@@ -107,10 +109,10 @@ def _record_one(
             netns=space,
             original=Original(
                 _host_name(vf) if has_netdev else None,
-                settings=_defaults(found),
+                settings=_defaults(current),
                 parent=link.parent if link is not None else None,
             ),
-            set=found,
+            set=current,
             rdma=recorded_device(node, vf.pci),
             rdma_only=vf.netdev is False,
             in_doubt=True,
@@ -127,5 +129,5 @@ def _host_name(vf: AssignedVf) -> str:
     return usual if names.is_interface(usual) and netlink.find(usual) is None else temporary_name(vf.pci)
 
 
-def _defaults(found: VfSettings) -> VfSettings:
-    return VfSettings(**{name: getattr(_DEFAULTS, name) for name in found.to_fields()})
+def _defaults(current: VfSettings) -> VfSettings:
+    return VfSettings(**{name: getattr(_DEFAULTS, name) for name in current.to_fields()})

@@ -220,7 +220,7 @@ def test_an_add_that_dies_between_unbind_and_bind_is_undone(fresh: Machine, monk
     """The entry says already that the MAC is changed; DEL binds the driver and puts the rest back."""
     fresh.bus.dies_after_unbind = True
     with monkeypatch.context() as killed:
-        killed.setattr(attaching, "_detach_all", lambda *_: None)
+        killed.setattr(attaching, "_detach_vfs", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             fresh.add()
     fresh.bus.dies_after_unbind = False

@@ -186,7 +186,7 @@ def _free_for_the_next_add(node: Node) -> None:
 
 
 def _undo_an_add(node: Node) -> None:
-    attach._detach_all(node, [AssignedVf("eth0", vf, pci, "ethernet", "default") for vf, pci in enumerate(VFS)])
+    attach._detach_vfs(node, [AssignedVf("eth0", vf, pci, "ethernet", "default") for vf, pci in enumerate(VFS)])
 
 
 @pytest.mark.parametrize("undo", [_free_for_the_next_add, _undo_an_add, lambda node: cmd_del.run(node, DEL, CONF)])
@@ -253,7 +253,7 @@ def test_a_name_that_a_vf_on_its_way_back_has_is_waited_for(
 ) -> None:
     """Its entry says so: however long its driver takes, it gives the name up, and this one gets it."""
     monkeypatch.setattr(nodes, "RETURNS_S", 0.0)
-    monkeypatch.setattr(nodes, "NAMED_S", 0.0)
+    monkeypatch.setattr(nodes, "RENAME_S", 0.0)
     devices.bind(1, 0)
     node = _node(tmp_path)
     node.ledger.write(_entry(1))
@@ -304,7 +304,7 @@ def test_a_device_in_the_middle_of_its_move_is_recorded_once_it_has_arrived(
     tmp_path: Path, devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel brings it back from a namespace that has died, in its own time."""
-    monkeypatch.setattr(nodes, "NAMED_S", 90)
+    monkeypatch.setattr(nodes, "RENAME_S", 90)
     devices.bind(0)
     node = _node(tmp_path)
     devices.begin_move(0)
@@ -318,12 +318,12 @@ def test_an_add_waits_for_a_device_at_the_end_of_its_move(
     tmp_path: Path, devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its uverbs device is in sysfs a moment before the kernel says that it is this device's (add_client_context)."""
-    monkeypatch.setattr(attach, "NAMED_S", 90)
+    monkeypatch.setattr(attach, "RENAME_S", 90)
     devices.bind(0)
     devices.moving.add(0)
     vf = AssignedVf("eth0", 0, VFS[0], "infiniband", "default")
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(attach._as_found, _node(tmp_path), vf)
+        found = pool.submit(attach._read_original, _node(tmp_path), vf)
         wait_until(lambda: devices.refused > 0 or found.done())
         devices.end_move(0)
         assert found.result()[1] == "mlx5_0"

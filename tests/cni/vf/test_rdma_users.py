@@ -34,4 +34,4 @@ def test_an_unnamed_process_is_never_taken_for_an_earlier_one(
     monkeypatch.setattr(rdma, "device_of", lambda *_: rdma.Device("mlx5_2", 5))
     monkeypatch.setattr(rdma, "users", lambda _: frozenset(now))
     entry = replace(ENTRY, original=Original("eth2", users=before))
-    assert rdma_users.users_left(Sysfs(tmp_path), entry) == frozenset(left)
+    assert rdma_users.pod_users(Sysfs(tmp_path), entry) == frozenset(left)

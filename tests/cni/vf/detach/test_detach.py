@@ -114,7 +114,7 @@ def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_pat
     """The entry's error does not replace the error of the failed ADD."""
     node = node_with(Unreadable(tmp_path))
     vfs = [AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((FREE, BUSY))]
-    attach._detach_all(node, vfs)
+    attach._detach_vfs(node, vfs)
     assert left(node) == [BUSY]
 
 

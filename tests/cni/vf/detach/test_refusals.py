@@ -119,7 +119,7 @@ def test_a_refusal_is_not_forgotten_while_a_process_keeps_the_vf_from_being_rest
         raise InUseError(TRY_AGAIN, "pid 7 has uverbs3 open")
 
     with monkeypatch.context() as patch:
-        patch.setattr(left_behind, "rebind_if_offered", in_use)
+        patch.setattr(left_behind, "rebind_by_offer", in_use)
         assert not vf.detach()
     entry = vf.node.ledger.read(VF0)
     assert entry is not None
