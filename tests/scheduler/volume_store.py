@@ -21,7 +21,7 @@ from scheduler.kube.storage_objects import (
     VolumeAttachment,
 )
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import changed, victims
+from tests.scheduler.group_life import changed, changed_event, identity, victims
 from tests.scheduler.reference.messages import refusal
 
 Json = dict[str, Any]
@@ -47,8 +47,7 @@ class Store:
 
     def nodes(self, *names: str, **labels: str) -> None:
         for name in names:
-            node = self.make_node(name, labels={HOST: name, **labels})
-            self.machine.nodes(Changed(Identity(name), node), self.now)
+            self.machine.nodes(changed_event(self.make_node(name, labels={HOST: name, **labels})), self.now)
 
     def tell(self, kind: type[Any], document: Json) -> Any:
         self._version += 1
@@ -99,15 +98,6 @@ class Store:
         volume: PersistentVolume = self.tell(PersistentVolume, document)
         return volume
 
-    def limit(self, node: str, count: int, driver: str = "csi.x") -> None:
-        drivers = [{"name": driver, "allocatable": {"count": count}}]
-        self.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
-
-    def attach(self, node: str, volume: str) -> None:
-        source = {"persistentVolumeName": volume}
-        spec = {"attacher": "csi.x", "nodeName": node, "source": source}
-        self.tell(VolumeAttachment, {"metadata": {"name": f"a-{node}-{volume}"}, "spec": spec})
-
     def gone(self, kind: type[Any], name: str) -> None:
         namespaces: dict[type[Any], str] = {PersistentVolumeClaim: "default", CSIStorageCapacity: "kube-system"}
         namespace = namespaces.get(kind, "")
@@ -124,7 +114,7 @@ class Store:
         return pod
 
     def show(self, pod: Pod) -> None:
-        self.machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), self.now)
+        self.machine.pods(changed_event(pod), self.now)
 
     def run(self) -> list[Instruction]:
         """Do what is due and decide about everything that is ready; return all instructions."""
@@ -133,16 +123,6 @@ class Store:
             found += instructions
             found += self.machine.tick(self.now)
         return found
-
-    def message(self) -> str:
-        """Run, and return the reason in the only report of a pending pod."""
-        (message,) = [one.message for one in self.run() if isinstance(one, Report)]
-        return refusal(message)
-
-    def choose(self) -> str:
-        """Run, and return the node that the only pod gets at once."""
-        (bind,) = [one for one in self.run() if isinstance(one, Bind)]
-        return bind.assigned.node
 
     def outcome(self) -> str:
         """Run, and return what becomes of a pod: why it waits, or its node and the volumes that claims get."""
@@ -159,12 +139,6 @@ class Store:
         matches = [f"{one.claim.metadata.name}={one.volume.metadata.name}" for one in outcome.plan.matches]
         provisions = [f"{one.claim.metadata.name}=new" for one in outcome.plan.provisions]
         return " ".join((outcome.plan.node, *sorted(matches), *provisions))
-
-    def pre_filter(self) -> PreBind:
-        """Run, and return the only PreBind."""
-        (order,) = self.run()
-        assert isinstance(order, PreBind)
-        return order
 
     def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
         self.machine.finished(order, PreBindResult(versions, fault), self.now)
@@ -234,8 +208,7 @@ class VolumeStory:
         self.pods[name] = self.store.pod(*claims, node=fields.get("on"), name=name, spec=spec)
 
     def end(self, name: str) -> None:
-        pod = self.pods.pop(name)
-        self.store.machine.pods(Removed(Identity(pod.metadata.name, "default", pod.metadata.uid)), self.store.now)
+        self.store.machine.pods(Removed(identity(self.pods.pop(name))), self.store.now)
 
     def terminate(self, name: str) -> None:
         self.store.show(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
@@ -262,7 +235,8 @@ class VolumeStory:
         self.store.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": [{"name": "csi.x"} | fields]}})
 
     def attach(self, node: str, volume: str) -> None:
-        self.store.attach(node, volume)
+        spec = {"attacher": "csi.x", "nodeName": node, "source": {"persistentVolumeName": volume}}
+        self.store.tell(VolumeAttachment, {"metadata": {"name": f"a-{node}-{volume}"}, "spec": spec})
 
     def detach(self, node: str, volume: str) -> None:
         self.store.gone(VolumeAttachment, f"a-{node}-{volume}")

@@ -53,9 +53,6 @@ class WaitStory(VolumeStory):
         found = self.machine.finished(order, PreBindResult(fault=" ".join(fault)), self.store.now)
         assert messages(found) == {f"binding volumes: {' '.join(fault)}"}
 
-    def told(self) -> str:
-        return self.store.message()
-
     def bound(self) -> str:
         """Run: the pods are bound as it was decided, or wait on."""
         found = self.store.run()
@@ -89,20 +86,19 @@ def scene(store: Store) -> WaitStory:
         # That volume may be usable elsewhere only.
         "is requeued if the claim got another volume than planned": f"""
             nodes n1 n2 | {STATIC.format(where="on=n1")} | wrote | volume v on=n1 for=c | volume w on=n2 for=c | claim c
-            w | told > binding volumes: PVC "c" is bound to pv "w", not to "v" | wait 10 | decide > n2""",
+            w | decide > binding volumes: PVC "c" is bound to pv "w", not to "v" | wait 10 | decide > n2""",
         # Nothing of claim or volume changes; the pod would never get its disk there.
         "waits no longer for a node whose labels exclude the volume": f"""
             nodes n1 disk=x | {STATIC.format(where="disk=x")} | wrote | volume v disk=x for=c | nodes n1 disk=x a=b |
-            bound | nodes n1 disk=y | told > binding volumes: {MISPLACED}""",
+            bound | nodes n1 disk=y | decide > binding volumes: {MISPLACED}""",
         # A late watch shows the claim without its node: that is not the provisioner's refusal.
         "ignores an old version of the claim": f"{LATE} | wrote default/c=5 | claim c | bound",
         "holds nothing after a write that is refused": f"""
             {LATE} | refuse the object has been modified | free | wait 10 | plan > n1""",
         # No other pod gets the resources, nor the volume that the API does not show as taken yet.
         "has its node and volume reserved": """
-            nodes n1 | by_hand | volume v | claim c | claim d | pod p c cpu=5 | plan > n1 | pod q d | told > 0/1 nodes
-            are available: 1 node(s) didn't find available persistent volumes to bind. | pod r cpu=5 | told > 0/1 nodes
-            are available: 1 Insufficient cpu.""",
+            nodes n1 | by_hand | volume v | claim c | claim d | pod p c cpu=5 | plan > n1 | pod q d | decide > 1 node(s)
+            didn't find available persistent volumes to bind. | pod r cpu=5 | decide > 1 Insufficient cpu.""",
         # Before the API shows that choice; both are bound when the volume is made.
         "goes to the node that was chosen for its claim with another pod": """
             nodes n1 n2 | claim c | pod p c | pod q c | plan > n1 n1 | wrote | claim c v selected=n1 | volume v | bound

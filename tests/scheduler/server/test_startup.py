@@ -29,7 +29,7 @@ from tests.scheduler.server.cluster import Cluster, own_server_only
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 GUARD = Path(__file__).parents[3] / "manifests/base/guard"
-POD = "mooring-system/scheduler-0"
+POD = "scheduler-0"
 PATHS = {"ValidatingAdmissionPolicy": POLICIES_PATH, "ValidatingAdmissionPolicyBinding": BINDINGS_PATH}
 
 
@@ -117,23 +117,17 @@ def test_rates_are_signed_by_the_same_key(file: str) -> None:
 @pytest.fixture
 async def check(cluster: Cluster) -> PolicyCheck:
     """Give a cluster that has the scheduler's own pod, and no policy."""
-    await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mooring-system"}})
-    await cluster.add_pod("scheduler-0", namespace="mooring-system")
-    return PolicyCheck(cluster.client, POD)
+    await cluster.add_pod(POD)
+    return PolicyCheck(cluster.client, f"default/{POD}")
 
 
-async def install_guard(cluster: Cluster) -> None:
-    for file in sorted(GUARD.glob("*.yaml")):
-        for document in yaml.safe_load_all(file.read_text()):
-            if document["kind"] in PATHS:
-                await cluster.call("POST", PATHS[document["kind"]], document)
-
-
-async def condition_of(cluster: Cluster) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition of the scheduler's pod."""
-    conditions = (await cluster.call("GET", "/api/v1/namespaces/{}/pods/{}".format(*POD.split("/"))))["status"]
-    (shown,) = (one for one in conditions["conditions"] if one["type"] == CONDITION)
-    return shown["status"], shown["reason"], shown["message"]
+async def shown(cluster: Cluster, check: PolicyCheck) -> tuple[str, str, str, list[tuple[str, str]]]:
+    """Check; return what the pod's condition says, and the policies or events that are logged, by level."""
+    with capture_logs() as lines:
+        await check.check()
+    now = await cluster.reaches(POD, CONDITION)
+    logged = [(line["log_level"], line.get("policy", line["event"])) for line in lines]
+    return now.status, now.reason or "", now.message or "", logged
 
 
 def states() -> dict[str, set[str]]:
@@ -147,36 +141,28 @@ def states() -> dict[str, set[str]]:
 
 @own_server_only
 async def test_unbound_policies_are_reported_and_so_is_their_return(cluster: Cluster, check: PolicyCheck) -> None:
-    """By metric, condition and log, and once; each state of a policy excludes the others."""
-    with capture_logs() as lines:
-        await check.check()
-        await check.check()
+    """By metric, condition and log, and once; each state of a policy excludes the others.
+
+    A scheduler that may not read them reports neither that they are missing nor that all is well.
+    """
+    why = "; ".join(f"{policy}: ValidatingAdmissionPolicy is missing" for policy in POLICIES)
+    unbound = "False", "NotBound", why
+    assert await shown(cluster, check) == (*unbound, [("error", policy) for policy in POLICIES])
+    assert await shown(cluster, check) == (*unbound, [])
     assert states() == {key: {"missing"} for key in POLICIES}
-    assert [(line["log_level"], line["policy"]) for line in lines] == [("error", name) for name in POLICIES]
-    status, reason, message = await condition_of(cluster)
-    assert (status, reason) == ("False", "NotBound")
-    assert message.startswith("mooring-assignment: ValidatingAdmissionPolicy is missing")
-    await install_guard(cluster)
-    with capture_logs() as lines:
-        await check.check()
+    for file in sorted(GUARD.glob("*.yaml")):
+        for document in yaml.safe_load_all(file.read_text()):
+            if document["kind"] in PATHS:
+                await cluster.call("POST", PATHS[document["kind"]], document)
+    assert await shown(cluster, check) == ("True", "Bound", "", [("info", "admission policies are bound")])
     assert states() == {key: {"bound"} for key in POLICIES}
-    assert [line["event"] for line in lines] == ["admission policies are bound"]
-    assert await condition_of(cluster) == ("True", "Bound", "")
     await cluster.patch(f"{BINDINGS_PATH}/mooring-inventory", spec={"validationActions": ["Audit"]})
-    await check.check()
+    assert (await shown(cluster, check))[:2] == unbound[:2]
     assert states()["mooring-inventory"] == {"unbound"}
-    assert (await condition_of(cluster))[0] == "False"
-
-
-@own_server_only
-async def test_a_state_that_may_not_be_read_is_unknown(cluster: Cluster, check: PolicyCheck) -> None:
-    """A scheduler without the right reports neither that they are missing nor that all is well."""
-    await install_guard(cluster)
     cluster.plan(Fault("GET", "/validatingadmissionpolicies/", "answer", times=100, code=403))
-    await check.check()
-    assert states() == {key: {"unknown"} for key in POLICIES}
-    status, reason, message = await condition_of(cluster)
+    status, reason, message, _ = await shown(cluster, check)
     assert (status, reason, "403" in message) == ("Unknown", "NotKnown", True)
+    assert states() == {key: {"unknown"} for key in POLICIES}
 
 
 @own_server_only
@@ -184,6 +170,5 @@ async def test_a_condition_that_could_not_be_set_is_set_by_the_next_check(cluste
     """Without a pod's name there is none to set."""
     cluster.plan(Fault("PATCH", "/status$", "answer", code=503))
     await check.check()
-    await check.check()
-    assert (await condition_of(cluster))[0] == "False"
+    assert (await shown(cluster, check))[0] == "False"
     await PolicyCheck(cluster.client, "").check()

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from mooring.parsing import MAX_BYTES
-from scheduler.cycle.decisions import Bind
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import annotated
 from tests.scheduler.story import play, stories
@@ -234,16 +233,10 @@ def test_pods_with_volumes(story: str, store: Store) -> None:
 
 def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: Store) -> None:
     """A Binding that makes them too large would poison the pod; it comes again when they are smaller."""
-    store.nodes("n1")
-    store.claim("c")
-    pod = store.pod("c")
-    store.prepared(store.pre_filter())
-    store.show(annotated(pod, {"a": "x" * MAX_BYTES}))
-    store.claim("c", "v", selected="n1")
-    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
-    assert not any(isinstance(one, Bind) for one in store.run())
-    store.now = 10.0
-    assert "annotations would have" in store.message()
-    store.show(pod)
-    store.now = 30.0
-    assert store.choose() == "n1"
+    story = VolumeStory(store)
+    play(story, "nodes n1 | claim c | pod p c | decide > n1 c=new | answer")
+    store.show(annotated(story.pods["p"], {"a": "x" * MAX_BYTES}))
+    play(story, "claim c v selected=n1 | volume v on=n1 for=c")
+    assert "annotations would have" in store.outcome()
+    store.show(story.pods["p"])
+    play(story, "wait 20 | decide > n1")
