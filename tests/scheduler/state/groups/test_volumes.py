@@ -7,37 +7,24 @@ are held until the volume is there, and its node affinity is then what counts.
 from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.kube.storage_objects import CSINode
-from tests.scheduler.group_life import binds, changed, identity
+from tests.scheduler.group_life import TRAIN, binds, changed
 from tests.scheduler.story import play, stories
-from tests.scheduler.volume_store import HOST, ZONE, Store, messages, on, pre_binds
+from tests.scheduler.volume_store import HOST, ZONE, Store, VolumeStory, messages, on, pre_binds
 
 MANY = ["ReadWriteMany"]
-TRAIN = '{"name":"train","min":3}'
 
 
-class VolumeStory:
+class GroupVolumes(VolumeStory):
     """What happens to pods with claims; each with claim ``data``, which they share, fills a node."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.group, self.claim, self.pods = store, TRAIN, "", dict[str, Pod]()
+        super().__init__(store)
+        self.group, self.own_claim = TRAIN, ""
         self.found: list[Instruction] = []
         # The PreBinds that are being written, by pod.
         self.orders: dict[str, PreBind] = {}
-
-    def nodes(self, *nodes: str) -> None:
-        """Show nodes; ``n1/a`` is in zone a."""
-        for node in nodes:
-            name, _, zone = node.partition("/")
-            self.store.nodes(name, **({ZONE: zone} if zone else {}))
-
-    def claims(self, *claims: str) -> None:
-        """Show claims, each with a volume that n1 to n3 can use."""
-        for name in claims:
-            self.store.claim(name)
-            self.store.volume(f"pv-{name}", where=on(HOST, "n1", "n2", "n3"))
 
     def shared_claim(self, selected: str = "") -> None:
         """Show the claim that many pods may use, with the node that it is to be provisioned for."""
@@ -49,14 +36,14 @@ class VolumeStory:
 
     def use(self, claim: str = "") -> None:
         """Let later pods use a claim, or none."""
-        self.claim = claim
+        self.own_claim = claim
 
     def come(self, *pods: str, group: str | None = None) -> None:
         for name in pods:
-            requests = {"cpu": "6"} if self.claim == "data" else {}
+            requests = {"cpu": "6"} if self.own_claim == "data" else {}
             spec = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
             annotations = {names.GROUP: self.group} if group is None else {}
-            claims = [self.claim] if self.claim else []
+            claims = [self.own_claim] if self.own_claim else []
             self.pods[name] = self.store.pod(*claims, name=name, spec=spec, annotations=annotations)
 
     def alone(self, pod: str) -> None:
@@ -70,21 +57,14 @@ class VolumeStory:
         self.store.show(self.pods[pod])
         self.store.machine.check()
 
-    def gone(self, *pods: str) -> None:
-        for pod in pods:
-            self.store.machine.pods(Removed(identity(self.pods[pod])), self.store.now)
-
-    def lose(self, node: str) -> None:
+    def lose_node(self, node: str) -> None:
         self.store.machine.nodes(Removed(Identity(node)), self.store.now)
 
-    def driver(self, name: str, *keys: str) -> None:
+    def topology(self, name: str, *keys: str) -> None:
         """Let a driver register with topology keys on n1 to n3."""
         for node in ("n1", "n2", "n3"):
             drivers = [{"name": name, "topologyKeys": list(keys)}]
             self.store.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
-
-    def later(self, seconds: str) -> None:
-        self.store.now += float(seconds)
 
     def step(self) -> None:
         """Begin a decision that does not end with this step."""
@@ -153,7 +133,10 @@ class VolumeStory:
 
 
 # Two of three members use a volume each.
-READY = "nodes n1..3 | claims a b | use a | come m0 | use b | come m1 | use | come m2 | run | planned > m0@n1 m1@n2"
+ANYWHERE = "on=n1,n2,n3"
+READY = f"""
+    nodes n1..3 | claim a | volume pv-a {ANYWHERE} | claim b | volume pv-b {ANYWHERE} | use a | come m0 | use b
+    | come m1 | use | come m2 | run | planned > m0@n1 m1@n2"""
 BOUND = "bind_volume m0 m1"
 NOWHERE = '[{"network":"nowhere"}]'
 RELEASED = "run | assigned"
@@ -167,26 +150,26 @@ RELEASED = "run | assigned"
             {READY} | come m3 | bind_volume m0 | run | bind_volume m1 | run > m0@n1 m1@n2 m2@n3 m3@n1""",
         "are not written if one volume cannot be bound": f"""
             {READY} | bind_volume m0 | fail m1 | {RELEASED}
-            | told group train: binding volumes of default/m1: no such volume | run | planned | later 1 | run
+            | told group train: binding volumes of default/m1: no such volume | run | planned | wait 1 | run
             | planned > m1@n2""",
         # Too few would be left, as a member without a volume counts too.
-        "are not written if a member goes meanwhile": f"{READY} | gone m2 | {BOUND} | {RELEASED}",
+        "are not written if a member goes meanwhile": f"{READY} | end m2 | {BOUND} | {RELEASED}",
         # The API server would bind it to a lost node.
         "are not written if a node goes meanwhile": f"""
-            {READY} | lose n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted meanwhile
-            | later 1 | run > m0@n1 m1@n2 m2@n1""",
+            {READY} | lose_node n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted meanwhile
+            | wait 1 | run > m0@n1 m1@n2 m2@n1""",
         # It was counted for the group, and given what it wanted then; without it too few would start.
         "are not written if a member asks for something else meanwhile": f"""
             {READY} | ask m2 REQUEST""",
         # If they fail it is in its new group; the API server cannot be asked to take back what it may have done.
         "are not written again for a member that changes while they are written": f"""
             nodes n1..3 | come m0..2 | run > m0@n1 m1@n2 m2@n3 | ask m0 {{"name":"other","min":2}} | ask m1 {TRAIN} [
-            | refuse_bindings | states m0..2 > waiting refused waiting | later 60 | run""",
+            | refuse_bindings | states m0..2 > waiting refused waiting | wait 60 | run""",
         "need the most members that any of their decisions needed": f"""
-            {READY} | nodes n4 | min 2 | come m3 | run | gone m1 m2 | bind_volume m0 | run""",
+            {READY} | nodes n4 | min 2 | come m3 | run | end m1 | end m2 | bind_volume m0 | run""",
         "are not written for a pod that asks for something else while its volumes are bound": f"""
-            nodes n1 | claims a | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE} | bind_volume p
-            | {RELEASED} | told nodes are available""",
+            nodes n1 | claim a | volume pv-a | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE}
+            | bind_volume p | {RELEASED} | told nodes are available""",
     },
     REQUEST={
         "another group": f'{{"name":"other","min":1}} | {BOUND} | run > m2@n1 | assigned > m2',
@@ -197,7 +180,7 @@ RELEASED = "run | assigned"
     },
 )
 def test_bindings(store: Store, story: str) -> None:
-    play(VolumeStory(store), story)
+    play(GroupVolumes(store), story)
 
 
 SHARED = "shared_claim | use data | come m0..2"
@@ -209,26 +192,26 @@ PLANNED = "run | planned > m0@n1 m1@n2 m2@n3"
         # A pod of no group waits until the volume shows where it can be used: its Binding would not wait for others.
         "starts on several nodes with a volume that all can use": f"""
             nodes n1..4 | {SHARED} | {PLANNED} | alone p | run | told 4 nodes are available | write > n1 | provision n1
-            | later 2 | run > m0@n1 m1@n2 m2@n3 p@n4""",
+            | wait 2 | run > m0@n1 m1@n2 m2@n3 p@n4""",
         # The provisioner has made it for one zone, which nobody knew; then they are placed there.
         "is released by a volume that a member cannot use": f"""
-            nodes n1/a n2/a n3/b n4/b n5/b | {SHARED} | {PLANNED} | write > n1 | provision n1 b | {RELEASED}
-            | told node affinity doesn't match node | later 1 | run > m0@n3 m1@n4 m2@n5""",
+            nodes n1 n2 zone=a | nodes n3..5 zone=b | {SHARED} | {PLANNED} | write > n1 | provision n1 b | {RELEASED}
+            | told node affinity doesn't match node | wait 1 | run > m0@n3 m1@n4 m2@n5""",
         # A volume can be expected to be usable only in the zone for which it is made.
         "is kept together by topology keys of its driver": f"""
-            nodes n1/a n2/b n3/c | driver csi.x {ZONE} | {SHARED} | run | planned
-            | told node(s) didn't find available persistent volumes to bind | driver csi.x | later 2 | {PLANNED}""",
+            nodes n1 zone=a | nodes n2 zone=b | nodes n3 zone=c | topology csi.x {ZONE} | {SHARED} | run | planned
+            | told node(s) didn't find available persistent volumes to bind | topology csi.x | wait 2 | {PLANNED}""",
         "is not kept together by topology keys of other drivers": f"""
-            nodes n1/a n2/b n3/c | driver other {ZONE} | {SHARED} | {PLANNED}""",
+            nodes n1 zone=a | nodes n2 zone=b | nodes n3 zone=c | topology other {ZONE} | {SHARED} | {PLANNED}""",
         "does not spread from what is provisioned for another pod": """
             nodes n1..4 | shared_claim n4 | use data | come m0..2 | run | planned | told nodes are available""",
         # No claim is provisioned for a node that is not there. The first of equal nodes takes the first member.
         "moves with the node that the claim is provisioned for": """
-            nodes n0..19 | shared_claim | use data | min 18 | come m0..17 | step | lose n0 | run | write > n1""",
+            nodes n0..19 | shared_claim | use data | min 18 | come m0..17 | step | lose_node n0 | run | write > n1""",
         "is released by a provisioner that gives up": f"""
             nodes n1..3 | {SHARED} | {PLANNED} | write > n1 | give_up | {RELEASED}
-            | told provisioning failed for PVC "data" | later 1 | {PLANNED}""",
+            | told provisioning failed for PVC "data" | wait 1 | {PLANNED}""",
     }
 )
 def test_a_group_that_shares_a_claim(store: Store, story: str) -> None:
-    play(VolumeStory(store), story)
+    play(GroupVolumes(store), story)
