@@ -70,6 +70,17 @@ def message_of(instructions: Iterable[Instruction]) -> str:
     return message
 
 
+def can_pack(sizes: list[int], bins: list[tuple[int, int]]) -> bool:
+    """Return whether bins of so many pieces, and so much in sum, can hold all pieces, by trying each bin for each."""
+    if not sizes:
+        return True
+    first, *rest = sizes
+    return any(
+        count > 0 and free >= first and can_pack(rest, [*bins[:k], (count - 1, free - first), *bins[k + 1 :]])
+        for k, (count, free) in enumerate(bins)
+    )
+
+
 class Scene(Life):
     """A machine, and a group's members m0, m1 and so on."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from scheduler.state.machine import Machine
-from tests.scheduler.cycle.groups.scene import Scene, cpus, nodes_of_members
+from tests.scheduler.cycle.groups.scene import Scene, can_pack, cpus, nodes_of_members
 from tests.scheduler.group_life import binds
 
 _OFFER = 90_000
@@ -39,16 +39,7 @@ def can_hold(host: Host, members: Sequence[Member]) -> bool:
     if sum(one.cpu for one in members) > host.cpu or {one.rack for one in members} - {"", host.rack}:
         return False
     rates = sorted((rate for one in members for rate in one.rates), reverse=True)
-    return _pack(rates, [(vfs, _OFFER) for vfs in host.vfs])
-
-
-def _pack(rates: list[int], left: list[tuple[int, int]]) -> bool:
-    if not rates:
-        return True
-    return any(
-        vfs > 0 and mbps >= rates[0] and _pack(rates[1:], [*left[:k], (vfs - 1, mbps - rates[0]), *left[k + 1 :]])
-        for k, (vfs, mbps) in enumerate(left)
-    )
+    return can_pack(rates, [(vfs, _OFFER) for vfs in host.vfs])
 
 
 def exists(hosts: Sequence[Host], members: Sequence[Member], least: int) -> bool:

@@ -156,8 +156,8 @@ RELEASED = "run | assigned"
         "are not written if a member goes meanwhile": f"{READY} | end m2 | {BOUND} | {RELEASED}",
         # The API server would bind it to a lost node.
         "are not written if a node goes meanwhile": f"""
-            {READY} | lose_node n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted meanwhile
-            | wait 1 | run > m0@n1 m1@n2 m2@n1""",
+            {READY} | lose_node n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted
+            meanwhile | wait 1 | run > m0@n1 m1@n2 m2@n1""",
         # It was counted for the group, and given what it wanted then; without it too few would start.
         "are not written if a member asks for something else meanwhile": f"""
             {READY} | ask m2 REQUEST""",

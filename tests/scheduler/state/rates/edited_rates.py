@@ -102,17 +102,15 @@ class EditedRates:
 
     def place(self, name: str, rate: str, priority: str = "0") -> str:
         """Let a pod come that waits, or is bound."""
-        self.life.see(self.new(name, *interfaces((rate,)), spec={"priority": int(priority)}))
+        self.life.see(self.life.make_pod(name, interfaces((rate,)), spec={"priority": int(priority)}))
         return self.schedule()
 
     def schedule(self) -> str:
         return " ".join(one.pod_info.pod.metadata.name for one in self.binds())
 
     def edit(self, name: str, *rates: str) -> None:
-        self.request(name, json.dumps(interfaces(rates)))
-
-    def remove_request(self, name: str) -> None:
-        self.request(name, None)
+        """Let a pod request these rates; ``nothing`` removes its request."""
+        self.request(name, None if rates == ("nothing",) else json.dumps(interfaces(rates)))
 
     def gone(self, name: str) -> None:
         self.life.gone(self.pods[name])
@@ -181,12 +179,9 @@ class EditedRates:
         node = {"annotations": annotations, "rates": self.says_rates, "allocatable": allocatable or {}}
         self.life.show_node("n1", self.life.make_pf(**pf), **node)
 
-    def new(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
-        return self.life.make_pod(name, list(interfaces), **fields)
-
     def bound(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
         """Let a pod be bound with these interfaces."""
-        self.life.see(self.new(name, *interfaces, **fields))
+        self.life.see(self.life.make_pod(name, interfaces, **fields))
         (decision,) = self.binds()
         return self.show(as_bound(decision))
 

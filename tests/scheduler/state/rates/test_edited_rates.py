@@ -125,7 +125,7 @@ STORIES = {
     # What a node still says to be in force counts only together with it.
     "no inventory says nothing of rates": f"{LOWERED} | bare | told > unknown 1",
     "a request that is removed after its rates changed is refused too": f"""
-        {LOWERED} | remove_request p | told > Refused: annotation {names.REQUEST!r}: the pod has 1 VFs but now requests
+        {LOWERED} | edit p nothing | told > Refused: annotation {names.REQUEST!r}: the pod has 1 VFs but now requests
         none: {ONLY_RATES} | left > 80""",
 }
 
@@ -269,12 +269,12 @@ def test_a_pod_that_asks_in_the_other_key_has_not_removed_its_request(edited: Ed
 
 def test_a_pod_without_vfs_cannot_ask_for_some_while_it_runs(edited: EditedRates) -> None:
     """It has units of another kind, and had asked for no interface."""
-    pod = edited.new("p", node="n1")
+    pod = edited.life.make_pod("p", [], node="n1")
     units = dump_assignment(Assignment(pod.metadata.uid, "n1", (), {"gpu": {"v": 1}}))
     pod.metadata.annotations = {names.REQUEST: "[]", names.ASSIGNMENT: units}
     edited.show(pod)
     told = f"Refused: annotation {names.REQUEST!r}: the pod has 0 VFs but now requests 1: {ONLY_RATES}"
-    play(edited, f"told | edit p 20 | told > {told} | tell p | edit p | told > InForce | remove_request p | told")
+    play(edited, f"told | edit p 20 | told > {told} | tell p | edit p | told > InForce | edit p nothing | told")
 
 
 def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.state.machine import Machine
 from tests.scheduler.cycle.groups.preemption.scene import WHOLE, Json, Scene
+from tests.scheduler.cycle.groups.scene import can_pack
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, victims
 
 
@@ -64,19 +65,13 @@ class Cluster:
             free[pod.node] -= 0 if name in gone else pod.vfs
         # If some of them fit, so do the smallest.
         sizes = sorted(sorted(self.members)[:needed], reverse=True)
-        return any(_pack(sizes, [vfs for node, vfs in enumerate(free) if self._rack(node) == rack]) for rack in (0, 1))
+        racks = [[vfs for node, vfs in enumerate(free) if self._rack(node) == rack] for rack in (0, 1)]
+        return any(can_pack(sizes, [(len(sizes), vfs) for vfs in rack]) for rack in racks)
 
     def superfluous(self, gone: set[str], needed: int) -> list[str]:
         """Return which victims could stay, alone or with all others of a group that leaves as a whole."""
         units = {self.pods[name].unit for name in gone}
         return [unit for unit in units if self.fits({n for n in gone if self.pods[n].unit != unit}, needed)]
-
-
-def _pack(sizes: list[int], bins: list[int]) -> bool:
-    if not sizes:
-        return True
-    first, *rest = sizes
-    return any(_pack(rest, [*bins[:k], free - first, *bins[k + 1 :]]) for k, free in enumerate(bins) if free >= first)
 
 
 @pytest.mark.parametrize("has_wholes", [False, True])
