@@ -9,4 +9,4 @@ from tests.scheduler.extender.scene import Scene
 
 @pytest.fixture
 def scene(machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod) -> Scene:
-    return Scene(machine, make_pf, make_node, make_pod)
+    return Scene(machine, make_node, make_pf, make_pod)

@@ -20,6 +20,7 @@ from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, Scene
+from tests.scheduler.group_life import claiming
 from tests.scheduler.story import play, stories
 
 TRAIN = '{"name":"train","min":2}'
@@ -27,36 +28,38 @@ TRAIN = '{"name":"train","min":2}'
 STORIES = {
     # Our own waiting pods are requeued; the outcome of a Binding must be known before the pod gets anything else.
     "the last VF is given once, from the reservation on, and is free again when the Binding is refused": f"""
-        node n1 | node n2 | pod a | pod b | judge a n1 > n1 | judge b n1 > n1 | reserve a
+        nodes n1 n2 vfs=1 | pod a b | judge a n1 > n1 | judge b n1 > n1 | reserve a
         | reserve b > node 'n1': {FULL} | judge b n1 > n1 {FULL}
         | judge a n1 n2 > n1 never; n2 never the pod is being bound to node 'n1'
         | reserve a n2 > the pod is being bound to node 'n1' | finish a gated | reserve b""",
     # The pod has another schedulerName; its VFs are its own until it is gone.
     "a written assignment counts when the watch shows it": f"""
-        node n1 2 | pod a | reserve a | finish a bound | pod b | reserve b | pod c | judge c n1 > n1 {FULL} | gone a
+        nodes n1 | pod a | reserve a | finish a bound | pod b | reserve b | pod c | judge c n1 > n1 {FULL} | delete a
         | judge c n1 > n1""",
     # Others were preempted for it; a pod of higher priority may take the VFs.
     "VFs for a nominated pod are kept": f"""
-        node n1 | runs victim n1 0 | own nominated 10 > n1 | gone victim | pod equal 10 | judge equal n1 > n1 {FULL}
-        | pod above 11 | judge above n1 > n1""",
+        nodes n1 vfs=1 | pod victim nodeName=n1 holds=0 | pod own priority=10 schedulerName=mooring | tries > own
+        | nominated own n1 | delete victim | pod equal priority=10 | judge equal n1 > n1 {FULL} | pod above priority=11
+        | judge above n1 > n1""",
     # Only those whose VFs are needed; a node where no eviction helps is left out.
     "less important pods are added to the victims": """
-        node n1 3 | runs victim n1 0 | runs other n1 1 | runs above n1 2 20 | room 1 n1 victim > victim
-        | room 2 n1 victim > victim other | room 3 n1 victim > no room | room 1 gone victim > no room""",
+        nodes n1 vfs=3 | pod victim other nodeName=n1 holds=0 | pod above nodeName=n1 holds=2 priority=20
+        | room 1 n1 victim > victim | room 2 n1 victim > victim other | room 3 n1 victim > no room
+        | room 1 gone victim > no room""",
     # Of three of at least two: one, unless kube-scheduler has chosen one itself.
     "only members that a group can spare are added to the victims": f"""
-        node n1 3 | runs a n1 0 0 {TRAIN} | runs b n1 1 0 {TRAIN} | runs c n1 2 0 {TRAIN} | room 1 n1 > c
-        | room 2 n1 > no room | room 2 n1 a > no room""",
+        nodes n1 vfs=3 | pod a b c nodeName=n1 holds=0 group={TRAIN} | room 1 n1 > c | room 2 n1 > no room
+        | room 2 n1 a > no room""",
     # No other pod may go as long as that one exists.
     "a pod that comes back without VFs after it was asked about shows that there is no bindVerb": """
-        node n1 | bound a | fault | asked b | fault > b | gone b | fault""",
+        nodes n1 vfs=1 | pod a nodeName=n1 | fault | asked b | fault > b | delete b | fault""",
     # Where kube-scheduler has bound through it, only pods of two namespaces show that it does so no more.
     "a tenant who binds pods of its own does not stop the extender": """
-        node n1 | asked a | fault > a | pod q | reserve q | fault | asked b | asked c | asked d | fault
-        | asked e other | fault b c d e > yes | gone a b c d e | fault""",
+        nodes n1 vfs=1 | asked a | fault > a | pod q | reserve q | fault | asked b c d | fault
+        | asked e namespace=other | fault b c d e > yes | delete a b c d e | fault""",
     # Pods of other schedulers have assignments by no other way.
     "a new leader sees by bound pods that kube-scheduler binds through the extender": """
-        node n1 2 | runs a n1 0 | asked b | fault""",
+        nodes n1 | pod a nodeName=n1 holds=0 | asked b | fault""",
 }
 
 
@@ -67,7 +70,8 @@ def test_pods_of_kube_scheduler(story: str, scene: Scene) -> None:
 
 def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     """The pod's cpus, ports and selectors are kube-scheduler's; each refusal says whether preemption may help."""
-    play(scene, "node n1 | node full | node bare 0 | runs other full 0")
+    play(scene, "nodes n1 full vfs=1 | pod other nodeName=full holds=0")
+    scene.add_node("bare", vfs=0)
     scene.add_node("slow", offer_mbps=1000)
     greedy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "999"}}}], "nodeSelector": {"no": "such"}}
     pod_info = scene.pod_info([{"min_tx_rate": 5000}], spec=greedy)
@@ -81,11 +85,13 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
 
 
 def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(scene: Scene) -> None:
-    """Between two portions of a decision, which ends without a place for them."""
+    """Between two portions of a decision, which ends without a place for them: each is tried on a node of its own."""
     for number in range(18):
         scene.add_node(f"n{number}")
-    tried = scene.try_group()
-    pod_info = scene.pod_info()
+    members = [scene.make_pod(request=[{}], annotations={names.GROUP: TRAIN.replace("2", "20")}) for _ in range(20)]
+    scene.see(*members)
+    assert scene.machine.step(NOW) == []
+    pod_info, tried = scene.pod_info(), [f"n{number}" for number in range(16)]
     assert scene.verdicts(pod_info, *tried) == dict.fromkeys(tried, Verdict())
     assert scene.given(pod_info, tried[0]).assigned.node == tried[0]
     while scene.machine.step(NOW) is not None:
@@ -104,7 +110,7 @@ def test_a_device_plugins_gpus_are_refused_where_mooring_gives_them(
     make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """As Mooring's own pods are: two that give one GPU would give it to two pods. Other nodes serve such a pod."""
-    scene = Scene(Machine("mooring", kinds=Kinds([gpu_kind()])), make_pf, make_node, make_pod)
+    scene = Scene(Machine("mooring", kinds=Kinds([gpu_kind()])), make_node, make_pf, make_pod)
     gpus = dump_gpu_inventory(GpuInventory((Gpu("0000:1b:00.0", "GPU-1", "nvidia"),)))
     scene.add_node("n1")
     scene.see(make_node("n2", (make_pf(vfs=1),), annotations={KEY: gpus}))
@@ -145,19 +151,9 @@ def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
     """Full PFs stay full, empty ones empty: as for our own pods."""
-    play(scene, "node n1 4 | node n2 4 | runs a n2 0 | runs b n2 1")
+    play(scene, "nodes n1 n2 vfs=4 | pod a b nodeName=n2 holds=0")
     pod_info = scene.pod_info()
     assert [scene.extender_pods.score(pod_info, node) for node in ("n1", "n2", "gone")] == [2, 7, 0]
-
-
-def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried(scene: Scene) -> None:
-    """The filter calls that room free. Where there is too little room, the pod that runs there goes."""
-    for number in range(18):
-        play(scene, f"node n{number} 2 | runs p{number} n{number} 0")
-    for node in scene.try_group():
-        play(scene, f"room 1 {node}")
-    play(scene, "room 2 n0 > p0")
-    scene.machine.check()
 
 
 def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_victims(scene: Scene) -> None:
@@ -166,14 +162,16 @@ def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_vi
     item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
     scene.machine.handle(PodGroup, Changed(Identity("train", "default"), item), NOW)
     scene.add_node("n1", vfs=2)
-    scene.pods["member"] = scene.assigned("n1", [0], spec={"schedulingGroup": {"podGroupName": "train"}})
-    play(scene, "runs other n1 1 | room 1 n1 > other | room 2 n1 > no room | room 1 n1 member > member")
+    member = scene.make(name="member", node="n1", spec={"schedulingGroup": {"podGroupName": "train"}})
+    scene.show(claiming(member, 0))
+    play(scene, "pod other nodeName=n1 holds=1 | room 1 n1 > other | room 2 n1 > no room | room 1 n1 member > member")
 
 
 @pytest.mark.parametrize(("priority", "nodes"), [(0, {"n2"}), (5, {"n1", "n2"})])
 def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: int, nodes: set[str]) -> None:
     """Unless all others lose a pod of a higher priority; where there is no other node the choice stands."""
-    play(scene, f"node n1 2 | node n2 2 | runs a n1 0 0 {TRAIN} | runs b n1 1 0 {TRAIN} | runs c n2 0 {priority}")
+    play(scene, f"nodes n1 n2 | pod a b nodeName=n1 holds=0 group={TRAIN}")
+    play(scene, f"pod c nodeName=n2 holds=0 priority={priority}")
     chosen = {node: Victims((scene.pods[name].metadata.uid,), 0) for node, name in (("n1", "a"), ("n2", "c"))}
     assert scene.extender_pods.spare_groups(chosen).keys() == nodes
     assert scene.extender_pods.spare_groups({"n1": chosen["n1"]}).keys() == {"n1"}
@@ -208,7 +206,7 @@ def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
     assert (report.reason, "bindVerb" in report.message) == ("NoAssignment", True)
     assert scene.see(pod) == []
     assert scene.machine.repeat_reports() == [report]
-    scene.gone("a")
+    scene.delete("a")
     assert scene.machine.repeat_reports() == []
     assert scene.see(scene.make([], spec={"nodeName": "n1"})) == []
 

@@ -145,15 +145,6 @@ def test_a_division_is_found_whatever_the_rates_and_the_order_are(judged: Callab
     assert judged([{"min_tx_rate": 5_000}], 6)[0] == Verdict()
 
 
-def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside_a_device(scene: Scene) -> None:
-    """Between two portions of the decision, as for a pod without claims."""
-    for number in range(18):
-        scene.add_node(f"n{number}", pcie=("0000:04:01.0",))
-    scene.try_group()
-    pod_info = scene.pod_info([{}], **BESIDE)
-    assert scene.verdicts(pod_info, "n0", claimed=_claimed(4, node="n0")) == {"n0": Verdict()}
-
-
 def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]) -> None:
     """No pod's end makes a PF."""
     verdict, refused, _ = judged([{}], 0x99)

@@ -5,7 +5,7 @@ from typing import Any
 
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
-from mooring.names import PLACEMENT, RUNS
+from mooring.names import GROUP, PLACEMENT, RUNS
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
@@ -51,13 +51,13 @@ class Scene(Life):
         self.remove_node(self.node_of(node))
 
     def pod(self, *names: str, holds: str = "", **fields: str) -> None:
-        """Let pods come; with ``nodeName`` they are bound, and one ``holds`` such a VF."""
-        for name in names:
+        """Let pods come; with ``nodeName`` they are bound, and the first ``holds`` such a VF, others the next ones."""
+        for number, name in enumerate(names):
             made = pod_fields(**fields)
             # Each pod's service account volume has a name of its own; they are replicas all the same.
             made["spec"]["volumes"] = [{"name": f"kube-api-access-{name}"}]
             pod = self.make_pod(name, **made)
-            self.show(claiming(pod, int(holds)) if holds else pod)
+            self.show(claiming(pod, int(holds) + number) if holds else pod)
 
     def phase(self, phase: str, *names: str) -> None:
         self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
@@ -142,6 +142,8 @@ def pod_fields(
     spec["schedulingGates"] = [{"name": gate} for gate in words.pop("gates", "")]
     spec["nodeSelector"] = _pair(words.pop("nodeSelector", ""))
     annotations = {RUNS: runs} if runs else {}
+    if "group" in words:
+        annotations[GROUP] = words.pop("group")
     if "pfs" in words:
         annotations[PLACEMENT] = json.dumps({"pfs": words.pop("pfs")})
     request: list[Json] | None = [{}] * int(vfs) if vfs else None

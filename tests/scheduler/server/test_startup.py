@@ -69,7 +69,7 @@ def scene(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Callable[[
     """Make a scheduler that signs with the key in a file, if any, and one node with a VF."""
 
     def make(file: str) -> Scene:
-        scene = Scene(Machine("mooring", sign=load_signing_key(file)), make_pf, make_node, make_pod)
+        scene = Scene(Machine("mooring", sign=load_signing_key(file)), make_node, make_pf, make_pod)
         scene.add_node("n1")
         return scene
 

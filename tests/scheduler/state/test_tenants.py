@@ -192,7 +192,7 @@ def test_kube_schedulers_pods_are_held_to_the_same_terms(
     machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """When nodes are filtered, when one is bound, and when victims are proposed."""
-    scene = Scene(machine, make_pf, make_node, make_pod)
+    scene = Scene(machine, make_node, make_pf, make_pod)
     scene.add_node("n1", vfs=4, access=OF_A)
     scene.add_node("n2", vfs=2, access=HALF)
 
