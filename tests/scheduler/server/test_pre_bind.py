@@ -82,11 +82,10 @@ class Site(Stage):
     async def selected(self) -> str:
         """Wait until the claim has a selected node; return that."""
 
-        async def node() -> str:
-            metadata = (await self.call("GET", f"{CLAIMS}/c"))["metadata"]
-            return str((metadata.get("annotations") or {}).get(SELECTED_NODE, ""))
+        def node(claim: Json) -> str:
+            return str(claim["metadata"].get("annotations", {}).get(SELECTED_NODE, ""))
 
-        return await when(node, bool)
+        return node(await when(lambda: self.call("GET", f"{CLAIMS}/c"), node))
 
 
 @pytest.fixture

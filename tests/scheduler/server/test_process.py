@@ -8,7 +8,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from devcluster.apiserver.http.faults import Fault, FaultKind
-from devcluster.apiserver.serve import ApiServer
 from devcluster.processes import free_ports
 from mooring import names
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
@@ -17,9 +16,8 @@ from tests.scheduler.reference.messages import refusal
 from tests.scheduler.server.cluster import Cluster, given_vfs, when
 from tests.scheduler.server.process import ALONE, page, scheduler
 
-LOST: tuple[tuple[FaultKind, int], ...] = (
-    ("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429), ("drop_after", 0)
-)  # fmt: skip
+# What becomes of a Binding.
+LOST: tuple[tuple[FaultKind, int], ...] = (("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429))
 
 
 def _given(pods: dict[str, Pod]) -> list[tuple[str | None, str, int]]:
@@ -30,12 +28,15 @@ def _given(pods: dict[str, Pod]) -> list[tuple[str | None, str, int]]:
 
 
 async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster) -> None:
-    """It knows what is used from the assignments alone, also after it was killed; the next pod waits for a VF."""
+    """It knows what is used from the assignments alone, whatever was cut or lost; the next pod waits for a VF."""
     for name in ("n1", "n2"):
         await cluster.add_rdma_node(name, vfs=4)
-    for generation in range(4):
-        await cluster.add_pod(f"p{generation}", '[{"min_tx_rate":20000},{}]')
+    for generation, (kind, code) in enumerate(LOST):
+        cluster.plan(Fault("POST", "/binding$", kind, times=2, code=code))
         async with scheduler(cluster, *ALONE) as killed:
+            await killed.until_logged("listed")
+            cluster.server.cut_watches()
+            await cluster.add_pod(f"p{generation}", '[{"min_tx_rate":20000},{}]')
             await cluster.bound(f"p{generation}")
             killed.process.kill()
     assert len(_given(await cluster.pods())) == 8
@@ -63,23 +64,6 @@ async def test_a_bound_pod_has_a_signature_and_the_reasons_of_its_placement(clus
     key.public_key().verify(signature.value, signed_bytes(pod.annotations[names.ASSIGNMENT].encode()))
     why = json.loads(event["metadata"]["annotations"][names.WHY])
     assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
-
-
-async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(cluster: Cluster) -> None:
-    """In the end every pod has VFs of its own."""
-    for name in ("n1", "n2"):
-        await cluster.add_rdma_node(name, vfs=20)
-    for kind, code in LOST:
-        cluster.plan(Fault("POST", "/binding$", kind, times=3, code=code))
-    wanted = [f"p{number}" for number in range(20)]
-    async with scheduler(cluster, *ALONE):
-        for number, name in enumerate(wanted):
-            await cluster.add_pod(name, "[{},{}]")
-            if number % 5 == 0:
-                cluster.server.cut_watches()
-            if number == 12 and isinstance(cluster.server, ApiServer):
-                cluster.server.compact()
-        assert len(_given(await cluster.bound(*wanted))) == 40
 
 
 METRICS = """
