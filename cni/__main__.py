@@ -15,7 +15,7 @@ import structlog
 from cni.kernel.sysfs import Sysfs
 from cni.server.dispatch import BOOT_ID, answer
 from cni.server.show import show
-from cni.server.socket_server import AlreadyServedError, serving
+from cni.server.socket_server import AlreadyServedError, serve_socket
 from cni.spec.skel import BAD_CONFIG, IN_IPAM, IO_FAILURE, RECURSIVE_CALL, VERSIONS, CniError, error_answer
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
@@ -96,9 +96,9 @@ def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSet
             return _call(vf_settings)
         command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
         return _show(options, vf_settings) if command == "show" else _serve(options, vf_settings)
-    except (ConfigError, AlreadyServedError, OSError) as failed:
-        _log.error("mooring-cni exits", reason=str(failed))
-        return 2 if isinstance(failed, ConfigError) else 1
+    except (ConfigError, AlreadyServedError, OSError) as error:
+        _log.error("mooring-cni exits", reason=str(error))
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
@@ -108,23 +108,23 @@ def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
             raise CniError(BAD_CONFIG, RECURSIVE_CALL)
         stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
-    except (ConfigError, CniError, OSError) as failed:
+    except (ConfigError, CniError, OSError) as error:
         # Runtimes read errors from stdout only.
-        error = failed if isinstance(failed, CniError) else CniError(BAD_CONFIG, str(failed))
-        sys.stdout.write(error_answer(error, VERSIONS[0]))
+        cni_error = error if isinstance(error, CniError) else CniError(BAD_CONFIG, str(error))
+        sys.stdout.write(error_answer(cni_error, VERSIONS[0]))
         return 1
     # On an installed node (one with a configuration file) the operator chooses the folders, not the network's author.
-    done = answer(
+    reply = answer(
         dict(os.environ),
         stdin,
         vf_settings,
         options.defaults(),
-        fixed=is_configured(os.environ),
+        enforces_places=is_configured(os.environ),
         ipam_files=options.ipam_files(),
         enforces_offer=options.enforce_offer,
     )
-    sys.stdout.write(done.text)
-    return done.status
+    sys.stdout.write(reply.text)
+    return reply.status
 
 
 def _read_stdin() -> bytes:
@@ -145,10 +145,10 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     from cni.server.vf_faults import FaultReport
     from mooring.annotations.assignment_keys import AssignmentKeys
 
-    ended = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: ended.set())
-    with serving(
+        signal.signal(number, lambda _number, _frame: stop.set())
+    with serve_socket(
         options.socket,
         vf_settings,
         options.defaults(),
@@ -168,14 +168,14 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         changed_rates = ChangedRates(lambda: options.node(vf_settings), keys, metrics)
         threads = (
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept"),
-            threading.Thread(target=report.run, args=(ended, options.reconcile_s), name="faults"),
-            threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile"),
-            threading.Thread(target=changed_rates.run, args=(ended,), name="rates"),
+            threading.Thread(target=report.run, args=(stop, options.reconcile_s), name="faults"),
+            threading.Thread(target=reconciler.run, args=(stop, options.reconcile_s), name="reconcile"),
+            threading.Thread(target=changed_rates.run, args=(stop,), name="rates"),
         )
         for thread in threads:
             thread.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
-        ended.wait()
+        stop.wait()
         server.shutdown()
         for thread in threads:
             thread.join()
@@ -195,9 +195,9 @@ def _take_over(options: Options) -> None:
     try:
         take_over(options.run)
         write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
-    except OSError as refused:
+    except OSError as error:
         # Pods without VFs need neither. Without the version the node offers no VFs.
-        _log.error("cannot write the version of this process", reason=str(refused))
+        _log.error("cannot write the version of this process", reason=str(error))
 
 
 def _show(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:

@@ -28,7 +28,7 @@ from mooring.records.pod_record import PodRecord
 from mooring.records.rates_record import with_recorded_rates
 
 _log = structlog.get_logger()
-_AT_ONCE = 8
+_MOST_THREADS = 8
 
 
 def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
@@ -44,9 +44,9 @@ def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
     check_capabilities(call, conf, vfs)
     _check_place(node, call, conf)
     _check_mark(node, call, record)
-    attached = _lock_and_attach(node, call, conf, record, vfs)
+    attached_vfs = _lock_and_attach(node, call, conf, record, vfs)
     _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
-    return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
+    return add_result(conf.previous, conf.version, call.netns or "", attached_vfs, conf.dns)
 
 
 def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
@@ -69,10 +69,10 @@ def _check_place(node: Node, call: Call, conf: Conf) -> None:
         raise CniError(TRY_AGAIN, INIT_PENDING)
     try:
         is_ours = netns.cookie_of(call.netns or "") == netns.own_cookie()
-    except netns.NetnsGoneError as gone:
+    except netns.NetnsGoneError as error:
         raise CniError(
-            BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r:.160} cannot be entered", str(gone.strerror)
-        ) from gone
+            BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r:.160} cannot be entered", str(error.strerror)
+        ) from error
     if is_ours:
         raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {call.netns!r} is the host's own network namespace")
 
@@ -90,8 +90,8 @@ def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
     pod = record.pod
     match sandbox_marks.claim(node.run, record.assignment.uid, call.container):
         case "none":
-            what = f"the CRI shim has no RunPodSandbox call in progress for pod {pod!r}: was it bypassed?"
-            raise CniError(REFUSAL, what)
+            text = f"the CRI shim has no RunPodSandbox call in progress for pod {pod!r}: was it bypassed?"
+            raise CniError(REFUSAL, text)
         case "taken":
             raise CniError(REFUSAL, f"the CRI shim is creating another sandbox of pod {pod!r}, not this one")
         case "ended":
@@ -110,38 +110,38 @@ def _lock_and_attach(
     deadline = time.monotonic() + conf.hold_s
 
     def attempt() -> list[AttachedVf] | LedgerEntry:
-        with _locked(node, pcis, deadline):
+        with _hold_locks(node, pcis, deadline):
             holder = _free_stale(node, call, pcis, deadline)
             if holder is not None:
                 return holder
             # Under the locks: the server records changed rates with the locks of all the pod's VFs.
-            rated = with_recorded_rates(record, node.ledger.rates(record.assignment.uid))
-            return attach(node, call, conf, rated, attachment.vfs_of_call(rated, conf))
+            new_record = with_recorded_rates(record, node.ledger.rates(record.assignment.uid))
+            return attach(node, call, conf, new_record, attachment.vfs_of_call(new_record, conf))
 
     # Try once without a watch: the kernel takes milliseconds to end one, and a call rarely has to wait.
     if isinstance(outcome := attempt(), list):
         return outcome
     with watch_folders(node.ledger.state / FOLDER) as watch:
         while isinstance(outcome := attempt(), LedgerEntry):
-            what = _holder(outcome)
+            text = _holder(outcome)
             if time.monotonic() >= deadline:
-                raise CniError(TRY_AGAIN, what)
+                raise CniError(TRY_AGAIN, text)
             watch.add(Path(outcome.netns.path).parent)
             if not watch.wait(deadline - time.monotonic(), call.caller):
-                raise CniError(TRY_AGAIN, "the caller stopped waiting", what)
+                raise CniError(TRY_AGAIN, "the caller stopped waiting", text)
     return outcome
 
 
 @contextmanager
-def _locked(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
+def _hold_locks(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
     """Hold the locks of the VFs; raise CniError 11 that names the holder if they are not free in time."""
     with ExitStack() as locks:
         try:
             locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
-        except LockBusyError as busy:
+        except LockBusyError as error:
             entries = (node.ledger.read(pci) for pci in pcis)
             holders = [_holder(entry) for entry in entries if entry is not None]
-            raise CniError(TRY_AGAIN, str(busy), "; ".join(holders)) from busy
+            raise CniError(TRY_AGAIN, str(error), "; ".join(holders)) from error
         yield
 
 
@@ -156,26 +156,26 @@ def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) ->
     that VF is released and its own name is free.
     """
     stale: list[LedgerEntry] = []
-    held = None
+    holder = None
     for pci in pcis:
         entry = node.ledger.read(pci)
         if entry is None:
             continue
         _check_attachment(call, entry)
         if entry.container != call.container and _is_in_use(node, entry, deadline):
-            held = entry
+            holder = entry
             break
         stale.append(entry)
-    with ThreadPoolExecutor(_AT_ONCE, "free") as frees:
-        freed = list(frees.map(lambda entry: detach(node, entry), stale))
-    return held or next((entry for entry, free in zip(stale, freed, strict=True) if not free), None)
+    with ThreadPoolExecutor(_MOST_THREADS, "free") as pool:
+        outcomes = list(pool.map(lambda entry: detach(node, entry), stale))
+    return holder or next((entry for entry, free in zip(stale, outcomes, strict=True) if not free), None)
 
 
 def _check_attachment(call: Call, entry: LedgerEntry) -> None:
     """Raise CniError if the VF already belongs to another interface of this sandbox: one network, one delegate."""
-    other = entry.attachment.ifname if entry.attachment is not None else call.ifname
-    if entry.phase == "held" and entry.container == call.container and other != call.ifname:
-        raise CniError(REFUSAL, f"vf {entry.pci} is already attached to this sandbox as interface {other!r}")
+    ifname = entry.attachment.ifname if entry.attachment is not None else call.ifname
+    if entry.phase == "held" and entry.container == call.container and ifname != call.ifname:
+        raise CniError(REFUSAL, f"vf {entry.pci} is already attached to this sandbox as interface {ifname!r}")
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:

@@ -17,8 +17,8 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         return
     uid = call.args.get("K8S_POD_UID", "")
     record = record_to_apply(call, conf, node.ledger.pod(uid))
-    changed = node.ledger.rates(uid) if record is not None else None
-    vfs = vfs_of_call(with_recorded_rates(record, changed), conf) if record is not None else ()
+    rates_record = node.ledger.rates(uid) if record is not None else None
+    vfs = vfs_of_call(with_recorded_rates(record, rates_record), conf) if record is not None else ()
     of_sandbox = node.ledger.entries_of(call.container, [vf.pci for vf in vfs])
     entries = {
         entry.pci: entry
@@ -30,21 +30,21 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     conf.check()
     if conf.previous is None:
         raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK requires it")
-    generation = changed.rates.generation if changed is not None else None
+    generation = rates_record.rates.generation if rates_record is not None else None
     texts = drift.from_record(vfs, entries, call.container, generation)
     for entry in entries.values():
-        texts += _check_one(node, call, conf, entry)
+        texts += _check_vf(node, call, conf, entry)
     if texts:
         raise CniError(DRIFT, f"container {call.container!r} differs from what ADD configured", "; ".join(texts))
 
 
-def _check_one(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[str]:
-    listed, lacking = drift.from_result(entry, conf.previous or {}, call.netns or "")
+def _check_vf(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[str]:
+    interface, result_texts = drift.from_result(entry, conf.previous or {}, call.netns or "")
     network = conf.network_of(entry.attachment.network if entry.attachment is not None else "")
-    texts = [*lacking, *drift.from_kernel(entry, observe(node, entry), network.mtu, listed)]
+    texts = [*result_texts, *drift.from_kernel(entry, observe(node, entry), network.mtu, interface)]
     if entry.ipam is not None:
         try:
             ipam.check(entry.ipam, entry.container, call.netns or "", conf.previous or {})
-        except CniError as failed:
-            texts.append(f"vf {entry.pci}: {failed}")
+        except CniError as error:
+            texts.append(f"vf {entry.pci}: {error}")
     return texts

@@ -27,25 +27,25 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     failures: list[CniError] = []
     try:
         detach_vfs(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
-    except CniError as failed:
-        failures.append(failed)
+    except CniError as error:
+        failures.append(error)
     content = node.ledger.content()
     attachments = [
         {"containerID": entry.container, "ifname": entry.ipam.ifname}
         for entry in content.entries
         if entry.ipam is not None and _is_ours(entry, conf)
     ]
-    unknown = [why for why in content.unreadable.values() if isinstance(why, OSError)]
-    if unknown and not failures:
-        failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", "; ".join(map(str, unknown))))
+    read_errors = [error for error in content.unreadable.values() if isinstance(error, OSError)]
+    if read_errors and not failures:
+        failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", "; ".join(map(str, read_errors))))
     # An IPAM plugin frees the addresses of every VF that is not listed, so it is not called with an incomplete list. A
     # file that is not an entry does not fail GC; `cni.server.vf_faults` reports it.
     for config in own_ipam.without_foreign_ipam(conf).every_ipam().values() if not content.unreadable else ():
-        delegated = conf.ipam_conf(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
+        plugin_conf = conf.ipam_conf(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
-            ipam.delegate("GC", delegated, call.path)
-        except CniError as failed:
-            failures.append(failed)
+            ipam.delegate("GC", plugin_conf, call.path)
+        except CniError as error:
+            failures.append(error)
     if failures:
         raise CniError(failures[0].code, "; ".join(str(failure) for failure in failures))
 
@@ -56,7 +56,9 @@ def _is_ours(entry: LedgerEntry, conf: Conf) -> bool:
 
 
 def _is_stale(entry: LedgerEntry, conf: Conf, valid: frozenset[tuple[str, str]]) -> bool:
-    by = entry.attachment
-    if by is None or by.name != conf.name or (conf.network is not None and by.network != conf.network):
+    attachment = entry.attachment
+    if attachment is None or attachment.name != conf.name:
         return False
-    return (entry.container, by.ifname) not in valid
+    if conf.network is not None and attachment.network != conf.network:
+        return False
+    return (entry.container, attachment.ifname) not in valid

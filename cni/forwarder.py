@@ -103,12 +103,12 @@ def render(socket: str, fallback: Sequence[str], python: Sequence[str] = (sys.ex
     ``socket`` is the path of the server's socket, ``fallback`` the command to execute without a server, ``python`` the
     command of the interpreter that runs the text. The kernel starts only a single word, so a longer one needs a shell.
     """
-    said = f"{FORWARDER}={version('mooring')}".encode()
+    version_text = f"{FORWARDER}={version('mooring')}".encode()
     return _TEXT.format(
         head=f"#!{python[0]} -ISE" if len(python) == 1 else _SHELL.format(command=shlex.join(python)),
         socket=socket,
         fallback=list(fallback),
-        version=said,
+        version=version_text,
         called_again=RECURSIVE_CALL,
         in_ipam=IN_IPAM,
     )

@@ -35,12 +35,12 @@ from mooring.records.rates_record import RatesRecord, rates_record_name
 _log = structlog.get_logger()
 INTERVAL_S = 1.0
 # Seconds until rejected rates are checked again: the keys may have been replaced.
-_DOUBTED_S = 30.0
+_RECHECK_S = 30.0
 # Seconds between checks for records of pods that no longer exist.
 _FORGET_S = 10.0
 
 
-class NotBelievedError(ValueError):
+class SignatureError(ValueError):
     """Rates without a valid signature by one of this node's keys."""
 
 
@@ -52,28 +52,28 @@ class ChangedRates:
         self._keys = keys
         self._metrics = metrics
         self._handed_over = HandedOver()
-        self._shown = RatesStates()
+        self._state_files = RatesStates()
         self._states: dict[str, RatesState] | None = None
         # Pods whose state a new server has not checked yet; no states are written until it has.
         self._unknown: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
-        self._told: dict[str, str] = {}
+        self._reported_reasons: dict[str, str] = {}
         self._forget_s = float("-inf")
 
-    def run(self, ended: threading.Event) -> None:
-        """Run a pass now, then one every second until ``ended`` is set."""
-        while not ended.is_set():
+    def run(self, stop: threading.Event) -> None:
+        """Run a pass now, then one every second until ``stop`` is set."""
+        while not stop.is_set():
             try:
                 self.look(time.monotonic())
             except Exception:  # noqa: BLE001 - the top of this loop: the next pass may succeed
                 _log.exception("applying changed rates failed unexpectedly")
-            ended.wait(INTERVAL_S)
+            stop.wait(INTERVAL_S)
 
     def look(self, now: float) -> None:
         """Run one pass: record new rates, and apply those that are due; ``now`` is in monotonic seconds."""
         node = self._node()
         if self._states is None:
-            self._states = self._recorded(node)
+            self._states = self._read_states(node)
         states = self._states
         self._take(node, states, now)
         for uid, state in states.items():
@@ -81,10 +81,10 @@ class ChangedRates:
                 states[uid] = self._apply(node, uid, state, now)
         self._forget(node, states, now)
         if not self._unknown & states.keys():
-            self._shown.write(node.run, states)
+            self._state_files.write(node.run, states)
         self._metrics.pending_rates(sum(not state.in_force for state in states.values()))
 
-    def _recorded(self, node: Node) -> dict[str, RatesState]:
+    def _read_states(self, node: Node) -> dict[str, RatesState]:
         """Return the state of each record that exists at the start, by pod uid."""
         states = {}
         for name in record_names(node.ledger.state / rates_record.FOLDER, rates_record.IS_NAME):
@@ -105,28 +105,28 @@ class ChangedRates:
         try:
             handed_over = self._handed_over.read(node.run, lambda uid: _is_recorded(node, uid), now)
         except OSError as unusable:
-            self._tell("", "rates from the advertiser cannot be read", str(unusable))
+            self._report("", "rates from the advertiser cannot be read", str(unusable))
             return
-        for uid, given in handed_over.items():
+        for uid, handover in handed_over.items():
             try:
                 pod = node.ledger.pod(uid)
-                recorded = None if pod is None else self._record(node, pod, given)
+                record = None if pod is None else self._record(node, pod, handover)
             except LockBusyError:
                 continue
-            except (ValueError, OSError) as refused:
-                self._tell(uid, "rates from the advertiser are rejected", str(refused))
-                self._metrics.rates_refused()
-                self._handed_over.settle(uid, now + _DOUBTED_S)
+            except (ValueError, OSError) as error:
+                self._report(uid, "rates from the advertiser are rejected", str(error))
+                self._metrics.rates_failure()
+                self._handed_over.settle(uid, now + _RECHECK_S)
                 continue
-            if recorded is not None:
-                states[uid] = RatesState(recorded.pod, recorded.rates.generation, in_force=False)
+            if record is not None:
+                states[uid] = RatesState(record.pod, record.rates.generation, in_force=False)
                 self._backoffs.pop(uid, None)
             if pod is not None:
                 self._handed_over.settle(uid)
 
-    def _record(self, node: Node, pod: PodRecord, given: HandedOverRates) -> RatesRecord | None:
+    def _record(self, node: Node, pod: PodRecord, handover: HandedOverRates) -> RatesRecord | None:
         """Record rates if they are accepted and newer than the record; return the new record, None otherwise."""
-        rates = self._believed(pod, given)
+        rates = self._verify(pod, handover)
         if not _is_newer(node, rates):
             return None
         record = RatesRecord(pod.pod, rates)
@@ -135,12 +135,12 @@ class ChangedRates:
         _log.info("rates recorded", pod=pod.pod, uid=rates.uid, generation=rates.generation)
         return record
 
-    def _believed(self, pod: PodRecord, given: HandedOverRates) -> PodRates:
+    def _verify(self, pod: PodRecord, handover: HandedOverRates) -> PodRates:
         """Return verified rates of this pod; raise NotBelievedError before anything is parsed, or AnnotationError."""
-        signature = None if given.signature is None else given.signature.encode()
-        if reason := self._keys.refused(given.rates.encode(), signature, RATES):
-            raise NotBelievedError(reason)
-        return verified_rates(given.rates, pod.assignment)
+        signature = None if handover.signature is None else handover.signature.encode()
+        if reason := self._keys.refused(handover.rates.encode(), signature, RATES):
+            raise SignatureError(reason)
+        return verified_rates(handover.rates, pod.assignment)
 
     def _apply(self, node: Node, uid: str, state: RatesState, now: float) -> RatesState:
         """Apply the record of a pod as far as possible now; return its new state."""
@@ -148,29 +148,29 @@ class ChangedRates:
             is_done = _put_in_force(node, uid)
         except LockBusyError:
             return state
-        except RatesRefusedError as refused:
-            self._failed(uid, str(refused), now)
-            return RatesState(state.pod, state.generation, in_force=False, refused=Refusal(refused.pci, str(refused)))
-        except LeavingVfError as unknown:
-            self._failed(uid, str(unknown), now)
+        except RatesRefusedError as error:
+            self._postpone(uid, str(error), now)
+            return RatesState(state.pod, state.generation, in_force=False, refused=Refusal(error.pci, str(error)))
+        except LeavingVfError as error:
+            self._postpone(uid, str(error), now)
             return RatesState(state.pod, state.generation, in_force=False)
-        except (RecordError, OSError) as failed:
-            self._failed(uid, str(failed), now)
+        except (RecordError, OSError) as error:
+            self._postpone(uid, str(error), now)
             return state
         self._unknown.discard(uid)
         if not is_done:
             return state
         self._backoffs.pop(uid, None)
-        self._told.pop(uid, None)
-        self._metrics.rates_changed()
+        self._reported_reasons.pop(uid, None)
+        self._metrics.rates_change()
         _log.info("rates are in force", pod=state.pod, uid=uid, generation=state.generation)
         return RatesState(state.pod, state.generation, in_force=True)
 
-    def _failed(self, uid: str, reason: str, now: float) -> None:
+    def _postpone(self, uid: str, reason: str, now: float) -> None:
         self._unknown.discard(uid)
         self._backoffs[uid] = next_backoff(self._backoffs.get(uid), now)
-        self._metrics.rates_refused()
-        self._tell(uid, "rates are not in force yet", reason)
+        self._metrics.rates_failure()
+        self._report(uid, "rates are not in force yet", reason)
 
     def _forget(self, node: Node, states: dict[str, RatesState], now: float) -> None:
         """Remove the records of pods that no longer exist: without pod record, without VF, and not in the API server.
@@ -178,23 +178,23 @@ class ChangedRates:
         After a boot an existing pod may have neither pod record nor VF until the kubelet creates its sandbox. Only the
         advertiser knows then, once it has listed the pods. Without the advertiser no record is removed.
         """
-        knows = self._handed_over.is_whole and (node.ledger.state / pod_record.FOLDER).is_dir()
-        if now - self._forget_s < _FORGET_S or not knows:
+        can_forget = self._handed_over.is_whole and (node.ledger.state / pod_record.FOLDER).is_dir()
+        if now - self._forget_s < _FORGET_S or not can_forget:
             return
         self._forget_s = now
-        gone = {uid for uid in states if uid not in self._handed_over.uids and not _is_recorded(node, uid)}
-        if not gone:
+        old_uids = {uid for uid in states if uid not in self._handed_over.uids and not _is_recorded(node, uid)}
+        if not old_uids:
             return
         content = node.ledger.content()
-        for uid in gone - {entry.uid for entry in content.entries} if not content.unreadable else ():
+        for uid in old_uids - {entry.uid for entry in content.entries} if not content.unreadable else ():
             remove_file(node.ledger.state / rates_record_name(uid))
-            for known in (states, self._backoffs, self._told):
-                known.pop(uid, None)
+            for uid_map in (states, self._backoffs, self._reported_reasons):
+                uid_map.pop(uid, None)
 
-    def _tell(self, uid: str, event: str, reason: str) -> None:
-        if self._told.get(uid) != reason:
+    def _report(self, uid: str, event: str, reason: str) -> None:
+        if self._reported_reasons.get(uid) != reason:
             _log.warning(event, uid=uid, reason=reason)
-        self._told[uid] = reason
+        self._reported_reasons[uid] = reason
 
 
 def _is_recorded(node: Node, uid: str) -> bool:

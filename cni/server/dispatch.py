@@ -31,7 +31,7 @@ from mooring.nic.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 
 _log = structlog.get_logger()
 # Fields of a network configuration that must have the node's own values.
-_OWN = ("state", "run", "sysfs", "server")
+_NODE_FIELDS = ("state", "run", "sysfs", "server")
 _FOR_PLAIN_PODS = ("ADD", "CHECK", "STATUS")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -52,7 +52,7 @@ def answer(
     defaults: Mapping[str, object] | None = None,
     caller: int | None = None,
     *,
-    fixed: bool = False,
+    enforces_places: bool = False,
     ipam_files: tuple[str, ...] | None = (),
     enforces_offer: bool = True,
 ) -> Answer:
@@ -60,9 +60,9 @@ def answer(
 
     ``environment`` and ``stdin`` are those of the call; ``vf_settings`` creates the access to the PFs' settings.
     ``defaults`` has the node's own folders, socket and name, for fields that the network configuration leaves out. With
-    ``fixed`` the configuration must not name other folders or another socket, and only IPAM configurations from
-    ``ipam_files`` (None: any). ``caller`` is the socket of the process that waits for the answer: an ADD ends early if
-    it disconnects. ``enforces_offer`` is as in `cni.vf.node.Node`.
+    ``enforces_places`` the configuration must not name other folders or another socket, and only IPAM configurations
+    from ``ipam_files`` (None: any). ``caller`` is the socket of the process that waits for the answer: an ADD ends
+    early if it disconnects. ``enforces_offer`` is as in `cni.vf.node.Node`.
     """
     version = ""
     try:
@@ -70,22 +70,22 @@ def answer(
             call = read_call(environment, stdin, caller)
             version = version_of(call.conf)
             foreign = None
-            if fixed:
+            if enforces_places:
                 call, foreign = _with_own_places(call, defaults or {})
             conf = _read_conf(call, version, defaults or {}, foreign)
-        if conf is not None and fixed:
+        if conf is not None and enforces_places:
             conf = replace(conf, ipam_files=ipam_files)
         return Answer(_dispatch(call, conf, vf_settings, enforces_offer=enforces_offer), 0)
-    except CniError as refused:
-        return _refusal(refused, version)
-    except (LockBusyError, RecordError) as refused:
-        code = REFUSAL if isinstance(refused, RecordError) else TRY_AGAIN
-        return _refusal(CniError(code, str(refused)), version)
-    except OSError as failed:
-        return _refusal(CniError(IO_FAILURE, f"an operation on this node failed: {failed}"), version)
-    except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
+    except CniError as error:
+        return _refusal(error, version)
+    except (LockBusyError, RecordError) as error:
+        code = REFUSAL if isinstance(error, RecordError) else TRY_AGAIN
+        return _refusal(CniError(code, str(error)), version)
+    except OSError as error:
+        return _refusal(CniError(IO_FAILURE, f"an operation on this node failed: {error}"), version)
+    except Exception as error:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
-        return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
+        return _refusal(CniError(IO_FAILURE, f"{type(error).__name__}: {error}"), version)
 
 
 def _read_conf(
@@ -103,11 +103,11 @@ def _read_conf(
         if foreign is not None:
             raise foreign
         return read_conf(call, raw, version)
-    except CniError as wrong:
+    except CniError as error:
         if call.command not in _FOR_PLAIN_PODS:
             raise
         # Most fields concern VFs; a wrong one must not stop pods without VFs.
-        return read_plain_conf(raw, version, wrong)
+        return read_plain_conf(raw, version, error)
 
 
 def _with_own_places(call: Call, defaults: Mapping[str, object]) -> tuple[Call, CniError | None]:
@@ -117,20 +117,20 @@ def _with_own_places(call: Call, defaults: Mapping[str, object]) -> tuple[Call, 
     (NetworkAttachmentDefinition), and could name folders with their own records and ledger, or their own server. A DEL
     is never refused for its configuration, and finds the VF in the node's own ledger.
     """
-    own = {name: defaults[name] for name in _OWN if name in defaults}
+    node_fields = {name: defaults[name] for name in _NODE_FIELDS if name in defaults}
     if defaults.get("awaitInit"):
         # A network may turn it on too, but must not turn it off.
-        own["awaitInit"] = True
+        node_fields["awaitInit"] = True
     foreign = None
     try:
-        for name, value in own.items():
+        for name, value in node_fields.items():
             if call.command != "DEL" and call.conf.get(name, value) != value:
                 fields.refuse(
                     name, f": {call.conf[name]!r:.80} differs from {value!r}, which this node's configuration requires"
                 )
-    except CniError as refused:
-        foreign = refused
-    return replace(call, conf={**call.conf, **own}), foreign
+    except CniError as error:
+        foreign = error
+    return replace(call, conf={**call.conf, **node_fields}), foreign
 
 
 def _refusal(error: CniError, version: str) -> Answer:

@@ -39,8 +39,8 @@ def show_recorded_pods(state: Path, run: Path) -> None:
         try:
             if isinstance(text, str):
                 write_shared(run / extract.PODS / name, text)
-        except OSError as refused:
-            _log.warning("cannot write the extract of a pod record", entry=name, reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the extract of a pod record", entry=name, reason=str(error))
 
 
 def show_hardware_results(state: Path, run: Path) -> None:
@@ -49,8 +49,8 @@ def show_hardware_results(state: Path, run: Path) -> None:
         try:
             if isinstance(text, str):
                 write_shared(run / hardware_result.SHOWN / name, text)
-        except OSError as refused:
-            _log.warning("cannot write the extract of a hardware test", entry=name, reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the extract of a hardware test", entry=name, reason=str(error))
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:
@@ -58,12 +58,12 @@ def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[
     folder = node.run / extract.VFS
     if not folder.is_dir():
         return
-    wanted = {pci: extract.vf_extract(entry) for pci, entry in entries.items()}
-    wanted |= {name.removesuffix(".json"): _UNREADABLE for name in unreadable if ledger.IS_NAME(name)}
+    target = {pci: extract.vf_extract(entry) for pci, entry in entries.items()}
+    target |= {name.removesuffix(".json"): _UNREADABLE for name in unreadable if ledger.IS_NAME(name)}
     texts = read_folder(folder, ledger.IS_NAME)
-    shown = {name.removesuffix(".json"): text for name, text in texts if isinstance(text, str)}
-    for pci in wanted.keys() | shown.keys():
-        if shown.get(pci) != wanted.get(pci):
+    current = {name.removesuffix(".json"): text for name, text in texts if isinstance(text, str)}
+    for pci in target.keys() | current.keys():
+        if current.get(pci) != target.get(pci):
             _mend(node, pci)
 
 
@@ -76,5 +76,5 @@ def _mend(node: Node, pci: str) -> None:
                 node.ledger.show(pci, _UNREADABLE)
                 return
             node.ledger.show(pci, None if entry is None else extract.vf_extract(entry))
-    except (LockBusyError, OSError) as later:
-        _log.debug("extract will be updated later", pci=pci, reason=str(later))
+    except (LockBusyError, OSError) as error:
+        _log.debug("extract will be updated later", pci=pci, reason=str(error))

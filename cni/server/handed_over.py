@@ -16,7 +16,7 @@ from mooring.files import Stamp, open_foreign_folder, read_foreign_file, stamps
 from mooring.records.rates_exchange import HANDED_OVER, LISTED, MOST_BYTES, HandedOverRates, read_handed_over
 
 _log = structlog.get_logger()
-_FOR_EVER = float("inf")
+_NO_LIMIT = float("inf")
 
 
 class HandedOver:
@@ -26,47 +26,51 @@ class HandedOver:
     """
 
     def __init__(self) -> None:
-        self._found: Mapping[str, Stamp] = {}
+        self._stamps: Mapping[str, Stamp] = {}
         self.is_whole = False
-        self._settled: dict[str, tuple[Stamp, float]] = {}
+        self._settlements: dict[str, tuple[Stamp, float]] = {}
 
     @property
     def uids(self) -> frozenset[str]:
-        return frozenset(map(_uid, self._found))
+        return frozenset(map(_uid, self._stamps))
 
     def read(self, run: Path, is_recorded: Callable[[str], bool], now: float) -> dict[str, HandedOverRates]:
         """Return the rates that are not settled, by uid; raise OSError if the path is not a folder.
 
         ``now`` is in monotonic seconds; ``is_recorded`` returns whether a pod has a record.
         """
-        given: dict[str, HandedOverRates] = {}
+        rates_by_uid: dict[str, HandedOverRates] = {}
         # Check this before the files: the advertiser writes it after them.
         self.is_whole = (run / LISTED).is_file()
         with open_foreign_folder(run / HANDED_OVER) as folder:
-            self._found = {} if folder is None else stamps(folder, MOST_PODS)
-            self.is_whole = self.is_whole and len(self._found) < MOST_PODS
-            self._settled = {name: one for name, one in self._settled.items() if self._found.get(name) == one[0]}
-            for name in self._found:
+            self._stamps = {} if folder is None else stamps(folder, MOST_PODS)
+            self.is_whole = self.is_whole and len(self._stamps) < MOST_PODS
+            self._settlements = {
+                name: (stamp, until)
+                for name, (stamp, until) in self._settlements.items()
+                if self._stamps.get(name) == stamp
+            }
+            for name in self._stamps:
                 uid = _uid(name)
-                if now < self._settled.get(name, ((), 0.0))[1] or not names.is_uid(uid) or not is_recorded(uid):
+                if now < self._settlements.get(name, ((), 0.0))[1] or not names.is_uid(uid) or not is_recorded(uid):
                     continue
-                if (one := self._read(name, folder)) is not None:
-                    given[uid] = one
-        return given
+                if (rates := self._read(name, folder)) is not None:
+                    rates_by_uid[uid] = rates
+        return rates_by_uid
 
-    def settle(self, uid: str, until: float = _FOR_EVER) -> None:
+    def settle(self, uid: str, until: float = _NO_LIMIT) -> None:
         """Do not read a pod's file again before ``until`` (monotonic seconds), unless it is replaced."""
         name = f"{uid}.json"
-        if name in self._found:
-            self._settled[name] = (self._found[name], until)
+        if name in self._stamps:
+            self._settlements[name] = (self._stamps[name], until)
 
     def _read(self, name: str, folder: int | None) -> HandedOverRates | None:
         """Return the contents of a file, None if it is gone; an unreadable file is logged and settled."""
         try:
             text = read_foreign_file(Path(name), MOST_BYTES, folder)
             return None if text is None else read_handed_over(text, name)
-        except (RecordError, OSError) as broken:
-            _log.warning("rates from the advertiser cannot be read", uid=_uid(name), reason=str(broken))
+        except (RecordError, OSError) as error:
+            _log.warning("rates from the advertiser cannot be read", uid=_uid(name), reason=str(error))
             self.settle(_uid(name))
             return None
 

@@ -29,50 +29,50 @@ class HeldSettings:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._reported: dict[str, str] = {}
+        self._reports: dict[str, str] = {}
 
-    def compare(self, node: Node, held: Iterable[LedgerEntry]) -> None:
-        """Compare every VF of ``held`` with its PF, with one request for each PF; skip PFs that do not answer."""
+    def compare(self, node: Node, entries: Iterable[LedgerEntry]) -> None:
+        """Compare every held VF with its PF, with one request for each PF; skip PFs that do not answer."""
         reports: dict[str, str] = {}
         changed_vfs = 0
-        for entry, found in _found(node, held):
-            if entry.in_doubt or resets.lost_settings(resets.expected_settings(entry), found) != VfSettings():
+        for entry, current in _read_settings(node, entries):
+            if entry.in_doubt or resets.lost_settings(resets.expected_settings(entry), current) != VfSettings():
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
                     self._report(entry, "settings of a held vf were lost and cannot be restored", failure)
-            elif (texts := resets.describe_changes(entry.set, found)) and _is_unchanged(node, entry, with_rates=True):
+            elif (texts := resets.describe_changes(entry.set, current)) and _is_unchanged(node, entry, with_rates=True):
                 changed_vfs += 1
                 reports[entry.pci] = "; ".join(texts)
                 self._report(entry, "settings of a held vf were changed by another program", reports[entry.pci])
         self._metrics.changed_vfs(changed_vfs)
-        self._reported = reports
+        self._reports = reports
 
     def _reapply(self, node: Node, entry: LedgerEntry) -> str:
         """Restore a VF's lost settings; return why that failed, empty on success or if a call holds the lock."""
         try:
             with hold(node.run, entry.pci, limit_s=0):
-                again = reapply(node, entry) if _is_unchanged(node, entry) else VfSettings()
+                lost_settings = reapply(node, entry) if _is_unchanged(node, entry) else VfSettings()
         except LockBusyError:
             return ""
-        except (CniError, OSError, RecordError) as failed:
-            self._metrics.reset(done=False)
-            return str(failed)
-        if again != VfSettings():
-            self._metrics.reset(done=True)
-            settings = ", ".join(f"{name} {value}" for name, value in again.to_fields().items())
+        except (CniError, OSError, RecordError) as error:
+            self._metrics.reset(success=False)
+            return str(error)
+        if lost_settings != VfSettings():
+            self._metrics.reset(success=True)
+            settings = ", ".join(f"{name} {value}" for name, value in lost_settings.to_fields().items())
             event = "settings of a held vf were lost and are restored"
             _log.warning(event, pod=entry.pod, uid=entry.uid, pci=entry.pci, pf=entry.pf, settings=settings)
         return ""
 
     def _report(self, entry: LedgerEntry, event: str, reason: str) -> None:
-        if self._reported.get(entry.pci) != reason:
+        if self._reports.get(entry.pci) != reason:
             _log.warning(event, pod=entry.pod, uid=entry.uid, pci=entry.pci, pf=entry.pf, reason=reason)
 
 
-def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntry, VfSettings]]:
+def _read_settings(node: Node, entries: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntry, VfSettings]]:
     """Yield each VF with its present settings, PF by PF."""
     by_pf: defaultdict[str, list[tuple[int, LedgerEntry]]] = defaultdict(list)
-    for entry in held:
+    for entry in entries:
         if resets.expected_settings(entry) == VfSettings():
             continue
         try:
@@ -80,13 +80,13 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
         except OSError:
             continue
         by_pf[pf].append((vf, entry))
-    for pf, entries in by_pf.items():
+    for pf, vfs in by_pf.items():
         try:
             settings = node.vf_settings.read_all(pf)
         except OSError:
             # For example during a reload of the driver: mlx5's netdev does not exist then.
             continue
-        yield from ((entry, settings[vf]) for vf, entry in entries if vf in settings)
+        yield from ((entry, settings[vf]) for vf, entry in vfs if vf in settings)
 
 
 def _is_unchanged(node: Node, entry: LedgerEntry, *, with_rates: bool = False) -> bool:

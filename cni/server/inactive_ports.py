@@ -39,10 +39,12 @@ class InactivePorts:
     def find(self, node: Node) -> Iterator[InactivePort]:
         """Yield the ports that are not active although their VF has been held for `LIMIT_S`."""
         now = self._clock()
-        held = {(entry.pci, entry.container): entry for entry in node.ledger.content().entries if _counts(node, entry)}
-        self._since = {hold: self._since.get(hold, now) for hold in held}
-        self._active &= held.keys()
-        for hold, entry in held.items():
+        entries = {
+            (entry.pci, entry.container): entry for entry in node.ledger.content().entries if _counts(node, entry)
+        }
+        self._since = {hold: self._since.get(hold, now) for hold in entries}
+        self._active &= entries.keys()
+        for hold, entry in entries.items():
             if hold in self._active or now - self._since[hold] < LIMIT_S:
                 continue
             state = _state(node, entry)
@@ -63,13 +65,13 @@ def _state(node: Node, entry: LedgerEntry) -> int | None:
     functions = node.sysfs.root / "bus/pci/devices"
     try:
         pf = functions / node.sysfs.pf_of(entry.pci)
-        (own, *_) = own_rdma_devices(pf)
-        if (read_file(pf / "infiniband" / own / "ports/1/link_layer") or "").strip() != "InfiniBand":
+        (pf_device, *_) = own_rdma_devices(pf)
+        if (read_file(pf / "infiniband" / pf_device / "ports/1/link_layer") or "").strip() != "InfiniBand":
             return None
         if devices := own_rdma_devices(functions / entry.pci):
             text = read_file(functions / entry.pci / "infiniband" / devices[0] / "ports/1/state") or ""
             return int(text.partition(":")[0])
         return netns.run_in(entry.netns.path, lambda: rdma.port_state(node.sysfs, entry.pci))
-    except (OSError, ValueError, netns.NetnsGoneError) as unknown:
-        _log.debug("port state cannot be read", pci=entry.pci, reason=str(unknown))
+    except (OSError, ValueError, netns.NetnsGoneError) as error:
+        _log.debug("port state cannot be read", pci=entry.pci, reason=str(error))
         return None

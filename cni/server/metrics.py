@@ -33,12 +33,14 @@ class Metrics:
             registry=self.registry,
         )
         self._repairs = counter("mooring_cni_repairs", "Orphaned VFs released to the host.", ("reason",))
-        self._failed = counter("mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",))
+        self._repair_failures = counter(
+            "mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",)
+        )
         self._unreadable = counter(
             "mooring_cni_unreadable_ledger_entries", "Ledger entries that cannot be read, each counted once."
         )
         self._entries = gauge("mooring_cni_ledger_entries", "Ledger entries at the last reconcile.", ("phase",))
-        self._held = gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",))
+        self._held_vfs = gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",))
         self._last_reconcile = gauge(
             "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended."
         )
@@ -59,20 +61,20 @@ class Metrics:
         )
         for reason in REASONS:
             self._repairs.labels(reason)
-            self._failed.labels(reason)
+            self._repair_failures.labels(reason)
         self._add_settings(counter, gauge)
 
     def _add_settings(self, counter: "partial[Counter]", gauge: "partial[Gauge]") -> None:
         """Create the metrics about settings of held VFs."""
         self._resets = counter("mooring_cni_resets", "Held VFs whose settings the PF lost and the server restored.")
-        self._failed_resets = counter("mooring_cni_reset_failures", "Failed attempts to restore lost settings.")
-        self._changed = gauge(
+        self._reset_failures = counter("mooring_cni_reset_failures", "Failed attempts to restore lost settings.")
+        self._changed_vfs = gauge(
             "mooring_cni_changed_vfs", "Held VFs whose settings another program changed, at the last reconcile."
         )
-        self._rates_changed = counter(
+        self._rates_changes = counter(
             "mooring_cni_rates_changes", "Rate changes of running pods that were put in force."
         )
-        self._rates_refused = counter(
+        self._rates_failures = counter(
             "mooring_cni_rates_failures",
             "Rate changes of running pods that were rejected, and failed attempts to put them in force.",
         )
@@ -82,24 +84,24 @@ class Metrics:
 
     def call(self, command: str, code: int, seconds: float) -> None:
         """Count one call and its duration in seconds; unknown commands share one label."""
-        known = command if command in COMMANDS else "other"
-        self._calls.labels(known, str(code)).inc()
-        self._call_s.labels(known).observe(seconds)
+        label = command if command in COMMANDS else "other"
+        self._calls.labels(label, str(code)).inc()
+        self._call_s.labels(label).observe(seconds)
 
-    def repair(self, reason: Reason, *, done: bool) -> None:
-        (self._repairs if done else self._failed).labels(reason).inc()
+    def repair(self, reason: Reason, *, success: bool) -> None:
+        (self._repairs if success else self._repair_failures).labels(reason).inc()
 
-    def reset(self, *, done: bool) -> None:
-        (self._resets if done else self._failed_resets).inc()
+    def reset(self, *, success: bool) -> None:
+        (self._resets if success else self._reset_failures).inc()
 
     def changed_vfs(self, count: int) -> None:
-        self._changed.set(count)
+        self._changed_vfs.set(count)
 
-    def rates_changed(self) -> None:
-        self._rates_changed.inc()
+    def rates_change(self) -> None:
+        self._rates_changes.inc()
 
-    def rates_refused(self) -> None:
-        self._rates_refused.inc()
+    def rates_failure(self) -> None:
+        self._rates_failures.inc()
 
     def pending_rates(self, pods: int) -> None:
         self._pending_rates.set(pods)
@@ -117,16 +119,16 @@ class Metrics:
     def unreadable_entry(self) -> None:
         self._unreadable.inc()
 
-    def ledger(self, entries: Iterable[LedgerEntry], unreadable: int) -> None:
+    def ledger(self, listing: Iterable[LedgerEntry], unreadable: int) -> None:
         """Set the metrics of the ledger after a complete reconcile."""
-        known = list(entries)
-        phases = collections.Counter(entry.phase for entry in known)
+        entries = list(listing)
+        phases = collections.Counter(entry.phase for entry in entries)
         for phase in get_args(Phase):
             self._entries.labels(phase).set(phases[phase])
         self._entries.labels("unreadable").set(unreadable)
-        self._held.clear()
-        for pf, count in collections.Counter(entry.pf for entry in known if entry.phase == "held").items():
-            self._held.labels(pf).set(count)
+        self._held_vfs.clear()
+        for pf, count in collections.Counter(entry.pf for entry in entries if entry.phase == "held").items():
+            self._held_vfs.labels(pf).set(count)
         self._last_reconcile.set_to_current_time()
 
     def serve(self, address: str, counters: Callable[[], bytes]) -> None:

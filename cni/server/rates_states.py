@@ -35,13 +35,13 @@ class RatesStates:
     """Writes the states to the run folder, and remembers them so that it does not write the same twice."""
 
     def __init__(self) -> None:
-        self._written: Mapping[str, RatesState] | None = None
-        self._refused = ""
+        self._last_states: Mapping[str, RatesState] | None = None
+        self._last_error = ""
 
     def write(self, run: Path, states: Mapping[str, RatesState]) -> None:
         """Write the states by pod uid; log a failure once, and try again at the next call."""
         folder = run / STATES
-        if self._written == states and folder.is_dir():
+        if self._last_states == states and folder.is_dir():
             return
         try:
             if folder.is_dir():
@@ -51,12 +51,12 @@ class RatesStates:
             else:
                 return
             claim_states(run, version("mooring"))
-        except OSError as refused:
-            if str(refused) != self._refused:
-                _log.error("cannot write the states of rates for the advertiser", reason=str(refused))
-            self._refused = str(refused)
+        except OSError as error:
+            if str(error) != self._last_error:
+                _log.error("cannot write the states of rates for the advertiser", reason=str(error))
+            self._last_error = str(error)
             return
-        self._written, self._refused = dict(states), ""
+        self._last_states, self._last_error = dict(states), ""
 
 
 def was_in_force(run: Path, uid: str, generation: int) -> bool:
@@ -72,12 +72,12 @@ def was_in_force(run: Path, uid: str, generation: int) -> bool:
 
 def _make(folder: Path, states: Mapping[str, RatesState]) -> None:
     """Create the folder with all its files at once: to readers, a missing folder means that nothing is known."""
-    unnamed = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unnamed, ignore_errors=True)
-    make_folder(unnamed, 0o750, READERS)
+    temporary = folder.with_name(f".{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_folder(temporary, 0o750, READERS)
     for uid, state in states.items():
-        write_shared(unnamed / f"{uid}.json", dump_state(state))
-    unnamed.rename(folder)
+        write_shared(temporary / f"{uid}.json", dump_state(state))
+    temporary.rename(folder)
 
 
 def _replace(folder: Path, states: Mapping[str, RatesState]) -> None:

@@ -31,7 +31,7 @@ from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 # Repairs in parallel: a VF that a process keeps takes up to 13 s, and every orphan of a node must be repaired in 30 s.
-_AT_ONCE = 8
+_MOST_THREADS = 8
 
 
 class Reconciler:
@@ -40,37 +40,37 @@ class Reconciler:
     def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
         self._node = node
         self._metrics = metrics
-        self._unrecorded: Mapping[tuple[str, str], float] = {}
+        self._record_gaps: Mapping[tuple[str, str], float] = {}
         self._unreadable: dict[str, str] = {}
-        self._stuck: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._held_settings = HeldSettings(metrics)
 
-    def run(self, ended: threading.Event, interval_s: float) -> None:
-        """Reconcile now, then every ``interval_s`` seconds until ``ended`` is set."""
-        while not ended.is_set():
+    def run(self, stop: threading.Event, interval_s: float) -> None:
+        """Reconcile now, then every ``interval_s`` seconds until ``stop`` is set."""
+        while not stop.is_set():
             try:
                 self.reconcile(time.monotonic())
             except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next pass may succeed
                 _log.exception("reconciling the ledger failed unexpectedly")
-            ended.wait(interval_s)
+            stop.wait(interval_s)
 
     def reconcile(self, now: float) -> None:
         """Run one pass: repair the orphans that are due; ``now`` is in monotonic seconds."""
         node = self._node()
         entries = self._read(node)
         places = _places(node, entries.values())
-        found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
-        judgement = find_orphans(found, _records(node, entries.values()), node.boot, self._unrecorded, now)
-        self._unrecorded = judgement.record_gaps
+        located_entries = {pci: (entry, places[pci]) for pci, entry in entries.items()}
+        judgement = find_orphans(located_entries, _records(node, entries.values()), node.boot, self._record_gaps, now)
+        self._record_gaps = judgement.record_gaps
         self._backoffs = {pci: backoff for pci, backoff in self._backoffs.items() if pci in entries}
         due = [orphan for orphan in judgement.orphans if is_due(self._backoffs.get(orphan[0].pci), now)]
-        self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
-        for pci in self._repair_all(node, due, now):
+        self._failures = {pci: reason for pci, reason in self._failures.items() if pci in entries}
+        for pci in self._repair_orphans(node, due, now):
             del entries[pci]
         in_pods = [entry for entry in entries.values() if entry.phase == "held" and places[entry.pci] == "pod"]
-        held = [entry for entry in in_pods if not _is_lost(node, entry)]
-        self._held_settings.compare(node, held)
+        held_entries = [entry for entry in in_pods if not _is_lost(node, entry)]
+        self._held_settings.compare(node, held_entries)
         mend(node, entries, self._unreadable)
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
@@ -78,55 +78,55 @@ class Reconciler:
         """Return the ledger's entries by PCI address; unreadable entries are reported once and not changed."""
         content = node.ledger.content()
         foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
-        unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
+        unreadable = {**foreign, **{name: str(error) for name, error in content.unreadable.items()}}
         for name in sorted(unreadable.keys() - self._unreadable.keys()):
             _log.error("ledger entry cannot be read and is not changed", entry=name, reason=unreadable[name])
             self._metrics.unreadable_entry()
         self._unreadable = unreadable
         return {entry.pci: entry for entry in content.entries}
 
-    def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
+    def _repair_orphans(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
         """Repair orphans and return the addresses of the released VFs; those that failed before come last."""
-        ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
-        with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
-            done = repairs.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered)
-            return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
+        ordered_orphans = sorted(orphans, key=lambda orphan: orphan[0].pci in self._failures)
+        with ThreadPoolExecutor(_MOST_THREADS, "repair") as pool:
+            results = pool.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered_orphans)
+            return [entry.pci for (entry, _), is_released in zip(ordered_orphans, results, strict=True) if is_released]
 
-    def _repair(self, node: Node, listed: LedgerEntry, reason: Reason, now: float) -> bool:
+    def _repair(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
         """Release one orphan, unless a call holds its lock or its entry has changed; return whether it was released."""
         try:
-            with hold(node.run, listed.pci, limit_s=0):
-                if node.ledger.read(listed.pci) != listed:
+            with hold(node.run, entry.pci, limit_s=0):
+                if node.ledger.read(entry.pci) != entry:
                     return False
-                return self._detach(node, listed, reason, now)
+                return self._detach(node, entry, reason, now)
         except LockBusyError:
             return False
         except (OSError, RecordError) as unreadable:
-            _log.warning("orphaned vf is not released yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
+            _log.warning("orphaned vf is not released yet", pci=entry.pci, pod=entry.pod, reason=str(unreadable))
             return False
 
     def _detach(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
-        stuck: object = None
+        failure: object = None
         try:
             # The runtime listed no sandbox of a pod without a record for ten minutes, so the pod counts as deleted.
             if not detach(node, replace(entry, deleted=entry.deleted or reason == "record_gone")):
-                stuck = "a process still has its rdma device open"
+                failure = "a process still has its rdma device open"
                 # The rebind of its driver did not help, and must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
-        except RebindError as failed:
-            stuck = failed
+        except RebindError as error:
+            failure = error
             self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
-        except (CniError, OSError, ValueError) as failed:
+        except (CniError, OSError, ValueError) as error:
             # A fault of one VF must not stop the repair of others.
-            stuck = failed
-        if stuck is not None:
-            self._metrics.repair(reason, done=False)
-            if self._stuck.get(entry.pci) != str(stuck):
-                event.warning("orphaned vf is not released yet", reason=f"{REASONS[reason]}; {stuck}")
-            self._stuck[entry.pci] = str(stuck)
+            failure = error
+        if failure is not None:
+            self._metrics.repair(reason, success=False)
+            if self._failures.get(entry.pci) != str(failure):
+                event.warning("orphaned vf is not released yet", reason=f"{REASONS[reason]}; {failure}")
+            self._failures[entry.pci] = str(failure)
             return False
-        self._metrics.repair(reason, done=True)
+        self._metrics.repair(reason, success=True)
         event.info("orphaned vf released", reason=REASONS[reason])
         return True
 
@@ -157,8 +157,8 @@ def _may_be_alive(space: ledger.Netns) -> bool:
     """Return whether a namespace is still at its path; True if that cannot be checked."""
     try:
         return netns.is_same(space.path, space.cookie)
-    except (OSError, ValueError) as unknown:
-        _log.warning("network namespace cannot be entered", path=space.path, reason=str(unknown))
+    except (OSError, ValueError) as error:
+        _log.warning("network namespace cannot be entered", path=space.path, reason=str(error))
         return True
 
 

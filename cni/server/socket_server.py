@@ -95,26 +95,26 @@ class Server(socketserver.ThreadingUnixStreamServer):
             if is_add and has_hung_up(caller.fileno()):
                 _log.warning("caller disconnected before its ADD started", container=container)
                 return
-            done = self._answer(environment, stdin, caller.fileno())
-            if not _send(caller, done) and is_add and done.status == 0:
+            reply = self._answer(environment, stdin, caller.fileno())
+            if not _send(caller, reply) and is_add and reply.status == 0:
                 _log.warning("caller disconnected, its ADD is undone", container=container)
                 self._answer({**environment, "CNI_COMMAND": "DEL"}, stdin, caller=None)
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
-        started = time.monotonic()
-        done = answer(
+        start_s = time.monotonic()
+        reply = answer(
             environment,
             stdin,
             self._vf_settings,
             self._defaults,
             caller,
-            fixed=True,
+            enforces_places=True,
             ipam_files=self._ipam_files,
             enforces_offer=self._enforces_offer,
         )
         if self.observe is not None:
-            self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
-        return done
+            self.observe(environment.get("CNI_COMMAND", ""), reply.code, time.monotonic() - start_s)
+        return reply
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log the error that ended a connection, usually because the caller was killed during its call."""
@@ -132,19 +132,19 @@ class _RequestHandler(socketserver.StreamRequestHandler):
             self.server.answer_call(self.connection, environment, stdin)
 
 
-def _send(caller: socket.socket, done: Answer) -> bool:
+def _send(caller: socket.socket, reply: Answer) -> bool:
     """Send an answer; return False if the peer no longer reads."""
     if has_hung_up(caller.fileno()):
         return False
     try:
-        caller.sendall(f"{done.status}{done.text}".encode())
+        caller.sendall(f"{reply.status}{reply.text}".encode())
     except OSError:
         return False
     return True
 
 
 @contextmanager
-def serving(
+def serve_socket(
     path: Path,
     vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object],

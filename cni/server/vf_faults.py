@@ -48,49 +48,49 @@ class FaultReport:
         self._metrics = metrics
         self._ipam_files = ipam_files
         self._awaits_init = awaits_init
-        self._told = VfFaults()
+        self._last_report = VfFaults()
         self._ports = InactivePorts()
 
-    def run(self, ended: threading.Event, interval_s: float) -> None:
-        """Check now, then every ``interval_s`` seconds until ``ended`` is set."""
-        while not ended.is_set():
+    def run(self, stop: threading.Event, interval_s: float) -> None:
+        """Check now, then every ``interval_s`` seconds until ``stop`` is set."""
+        while not stop.is_set():
             try:
                 self.look()
             except Exception:  # noqa: BLE001 - the top of this loop: the next check may succeed
                 _log.exception("checking for faults failed unexpectedly")
-            ended.wait(interval_s)
+            stop.wait(interval_s)
 
     def look(self) -> None:
         """Check for faults once, and report them: metrics, log, and a file for the advertiser."""
         node = self._node()
-        unavailable = "; ".join((*_folders(node), *_offer(node), *self._unprepared(node)))
+        unavailable = "; ".join((*_folders(node), *_offer(node), *self._init_fault(node)))
         foreign = tuple(_foreign(node))
         ports = tuple(self._ports.find(node))
-        found = VfFaults(unavailable, tuple(self._plugins()), foreign, len(foreign), ports)
-        self._metrics.vf_faults(bool(unavailable) + len(found.faults), len(foreign), len(ports))
-        if found != self._told:
-            self._tell(found)
-        self._told = found
-        path, text = node.run / NAME, dump_vf_faults(found)
+        report = VfFaults(unavailable, tuple(self._plugins()), foreign, len(foreign), ports)
+        self._metrics.vf_faults(bool(unavailable) + len(report.faults), len(foreign), len(ports))
+        if report != self._last_report:
+            self._log_new(report)
+        self._last_report = report
+        path, text = node.run / NAME, dump_vf_faults(report)
         try:
             if path.parent.is_dir() and not is_text_of(path, text):
                 write_shared(path, text)
-        except OSError as refused:
-            _log.warning("cannot write the faults for the advertiser", reason=str(refused))
+        except OSError as error:
+            _log.warning("cannot write the faults for the advertiser", reason=str(error))
 
-    def _tell(self, found: VfFaults) -> None:
-        for fault in filter(None, (found.unavailable, *found.faults)):
-            if fault not in (self._told.unavailable, *self._told.faults):
+    def _log_new(self, report: VfFaults) -> None:
+        for fault in filter(None, (report.unavailable, *report.faults)):
+            if fault not in (self._last_report.unavailable, *self._last_report.faults):
                 _log.error("pods cannot get VFs", reason=fault)
-        for port in found.inactive_ports:
-            if port not in self._told.inactive_ports:
-                what = {"pod": port.pod, "uid": port.uid, "pci": port.pci, "pf": port.pf}
-                _log.warning("port of a vf in a pod is not active", **what, vf=port.vf, state=port.state)
-        for entry in found.foreign:
-            if entry not in self._told.foreign:
+        for port in report.inactive_ports:
+            if port not in self._last_report.inactive_ports:
+                labels = {"pod": port.pod, "uid": port.uid, "pci": port.pci, "pf": port.pf}
+                _log.warning("port of a vf in a pod is not active", **labels, vf=port.vf, state=port.state)
+        for entry in report.foreign:
+            if entry not in self._last_report.foreign:
                 _log.warning("foreign entry is ignored", path=entry.path, reason=entry.why)
 
-    def _unprepared(self, node: Node) -> Iterator[str]:
+    def _init_fault(self, node: Node) -> Iterator[str]:
         if self._awaits_init and not is_prepared(node):
             yield INIT_PENDING
 
@@ -105,8 +105,8 @@ def _folders(node: Node) -> Iterator[str]:
     for name, folder in (("state", node.ledger.state), ("run", node.run)):
         try:
             _try_to_write(folder)
-        except OSError as refused:
-            yield f"{name} folder {str(folder)!r} is not writable: {refused.strerror}"
+        except OSError as error:
+            yield f"{name} folder {str(folder)!r} is not writable: {error.strerror}"
 
 
 def _try_to_write(folder: Path) -> None:
@@ -126,11 +126,11 @@ def _offer(node: Node) -> Iterator[str]:
 
 def _foreign(node: Node) -> Iterator[ForeignEntry]:
     for folder, is_name in _record_folders(node).items():
-        for name, why in foreign_entries(folder, is_name).items():
-            yield ForeignEntry(str(folder / name) if name else str(folder), why)
-    for name, broken in node.ledger.content().unreadable.items():
+        for name, reason in foreign_entries(folder, is_name).items():
+            yield ForeignEntry(str(folder / name) if name else str(folder), reason)
+    for name, error in node.ledger.content().unreadable.items():
         if name:
-            yield ForeignEntry(str(node.ledger.state / ledger.FOLDER / name), str(broken))
+            yield ForeignEntry(str(node.ledger.state / ledger.FOLDER / name), str(error))
 
 
 def _record_folders(node: Node) -> Mapping[Path, IsName]:

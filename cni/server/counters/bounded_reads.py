@@ -23,7 +23,7 @@ class ReadLimits:
 
     each_s: float = 2.0
     all_s: float = 5.0
-    at_once: int = 8
+    most_threads: int = 8
 
 
 class BoundedReads:
@@ -31,50 +31,50 @@ class BoundedReads:
 
     def __init__(self, limits: ReadLimits | None = None) -> None:
         self._limits = limits or ReadLimits()
-        self._unfinished: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}
         self._slow: frozenset[str] = frozenset()
-        self._not_begun: frozenset[str] = frozenset()
+        self._backlog: frozenset[str] = frozenset()
 
     def run(self, reads: Mapping[str, Callable[[], None]]) -> Collection[str]:
         """Run the reads by source; return the sources that were not read completely in time.
 
         A thread may continue after that, so the caller must not depend on what it writes later.
         """
-        self._unfinished = {source: thread for source, thread in self._unfinished.items() if thread.is_alive()}
-        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        late = set(reads.keys() & self._unfinished.keys())
-        waiting = sorted(reads.keys() - late, key=self._turn, reverse=True)
-        deadline, running = time.monotonic() + self._limits.all_s, dict[str, float]()
-        while (waiting or running) and (now := time.monotonic()) < deadline:
-            while waiting and len(running) < self._limits.at_once:
-                source = waiting.pop()
-                running[source] = now + self._limits.each_s
-                self._start(source, reads[source], ended)
+        self._threads = {source: thread for source, thread in self._threads.items() if thread.is_alive()}
+        endings: queue.SimpleQueue[str] = queue.SimpleQueue()
+        late_sources = set(reads.keys() & self._threads.keys())
+        pending = sorted(reads.keys() - late_sources, key=self._turn, reverse=True)
+        deadline, limits = time.monotonic() + self._limits.all_s, dict[str, float]()
+        while (pending or limits) and (now := time.monotonic()) < deadline:
+            while pending and len(limits) < self._limits.most_threads:
+                source = pending.pop()
+                limits[source] = now + self._limits.each_s
+                self._start(source, reads[source], endings)
             try:
-                running.pop(ended.get(timeout=max(min(deadline, *running.values()) - now, 0)), None)
+                limits.pop(endings.get(timeout=max(min(deadline, *limits.values()) - now, 0)), None)
             except queue.Empty:
-                overdue = {source for source, until in running.items() if until <= time.monotonic()}
-                late |= overdue
-                running = {source: until for source, until in running.items() if source not in overdue}
-        self._slow, self._not_begun = frozenset(late | running.keys()), frozenset(waiting)
-        return self._slow | self._not_begun
+                overdue = {source for source, until in limits.items() if until <= time.monotonic()}
+                late_sources |= overdue
+                limits = {source: until for source, until in limits.items() if source not in overdue}
+        self._slow, self._backlog = frozenset(late_sources | limits.keys()), frozenset(pending)
+        return self._slow | self._backlog
 
     def _turn(self, source: str) -> tuple[bool, bool]:
-        return source in self._slow, source not in self._not_begun
+        return source in self._slow, source not in self._backlog
 
-    def _start(self, source: str, read: Callable[[], None], ended: "queue.SimpleQueue[str]") -> None:
+    def _start(self, source: str, read: Callable[[], None], endings: "queue.SimpleQueue[str]") -> None:
         # A daemon thread, so that the server can exit while a driver hangs.
-        thread = threading.Thread(target=partial(_run, source, read, ended), name=f"counters {source}", daemon=True)
-        self._unfinished[source] = thread
+        thread = threading.Thread(target=partial(_run, source, read, endings), name=f"counters {source}", daemon=True)
+        self._threads[source] = thread
         thread.start()
 
 
-def _run(source: str, read: Callable[[], None], ended: "queue.SimpleQueue[str]") -> None:
+def _run(source: str, read: Callable[[], None], endings: "queue.SimpleQueue[str]") -> None:
     try:
         read()
-    except OSError as failed:
-        _log.debug("cannot read the counters", source=source, reason=str(failed))
+    except OSError as error:
+        _log.debug("cannot read the counters", source=source, reason=str(error))
     except Exception:  # noqa: BLE001 - the top of a thread: an error of one source must not stop others
         _log.exception("reading counters failed unexpectedly", source=source)
     finally:
-        ended.put(source)
+        endings.put(source)

@@ -41,14 +41,14 @@ RECENT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Results:
     """The results of one collection's threads so far, by PCI address; late results are ignored."""
 
     labels: dict[str, HeldVf] = field(default_factory=dict)
     on_host: dict[str, VfCounters] = field(default_factory=dict)
     in_pod: dict[str, VfCounters] = field(default_factory=dict)
 
-    def merged(self, pci: str) -> VfCounters:
+    def merge(self, pci: str) -> VfCounters:
         host, pod = self.on_host.get(pci, VfCounters()), self.in_pod.get(pci, VfCounters())
         return VfCounters(host.pf, pod.netdev, host.ports or pod.ports, host.hardware or pod.hardware)
 
@@ -75,19 +75,21 @@ class VfCountersCollector:
 
     def collect(self) -> str:
         """Read the counters of all held VFs and return the page; count VFs without counters."""
-        node, found = self._node(), _Found()
-        held = [entry for entry in node.ledger.content().entries if entry.phase == "held" and entry.boot == node.boot]
-        entries = held[:MOST_VFS]
-        sources = dict(chain(_pf_sources(node, entries, found), _pod_sources(node, entries, found)))
-        late = self._reads.run({name: source.read for name, source in sources.items()})
-        waited_for = {pci for name in late for pci in sources[name].pcis}
-        counters = {entry.pci: found.merged(entry.pci) for entry in entries}
+        node, results = self._node(), _Results()
+        held_entries = [
+            entry for entry in node.ledger.content().entries if entry.phase == "held" and entry.boot == node.boot
+        ]
+        entries = held_entries[:MOST_VFS]
+        sources = dict(chain(_pf_sources(node, entries, results), _pod_sources(node, entries, results)))
+        late_sources = self._reads.run({name: source.read for name, source in sources.items()})
+        late_pcis = {pci for name in late_sources for pci in sources[name].pcis}
+        counters = {entry.pci: results.merge(entry.pci) for entry in entries}
         self._metrics.vfs_without_counters(
-            late=len(waited_for),
-            nothing=sum(each == VfCounters() for pci, each in counters.items() if pci not in waited_for),
-            beyond_bound=len(held) - len(entries),
+            late=len(late_pcis),
+            nothing=sum(vf_counters == VfCounters() for pci, vf_counters in counters.items() if pci not in late_pcis),
+            beyond_bound=len(held_entries) - len(entries),
         )
-        return page((found.labels[entry.pci], counters[entry.pci]) for entry in entries)
+        return page((results.labels[entry.pci], counters[entry.pci]) for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +100,18 @@ class _Source:
     read: Callable[[], None]
 
 
-def _pf_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> Iterator[tuple[str, _Source]]:
+def _pf_sources(node: Node, entries: Iterable[LedgerEntry], results: _Results) -> Iterator[tuple[str, _Source]]:
     by_pf: defaultdict[str, dict[int, str]] = defaultdict(dict)
     with _folder(node.sysfs.root) as root:
         for entry in entries:
-            vf = _labelled(node, root, entry)
-            found.labels[entry.pci] = vf
+            vf = _labels(node, root, entry)
+            results.labels[entry.pci] = vf
             by_pf[vf.pf][vf.vf] = entry.pci
     for pf, pcis in by_pf.items():
-        yield f"pf {pf}", _Source(frozenset(pcis.values()), partial(_read_pf, node, pf, pcis, found))
+        yield f"pf {pf}", _Source(frozenset(pcis.values()), partial(_read_pf, node, pf, pcis, results))
 
 
-def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
+def _labels(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
     """Return a VF's labels, with its present PF and index, or those in its entry if they cannot be read."""
     try:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
@@ -119,34 +121,34 @@ def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
     return HeldVf(entry.pod, entry.ifname, network, pf, vf, entry.pci, numa_node(root, entry.pci))
 
 
-def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> None:
+def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], results: _Results) -> None:
     """Read the counters of a PF's VFs on the host: the PF's, and in shared mode the RDMA devices'."""
     counts = _counts_of_pf(node, pf, next(iter(pcis.values())))
     with _folder(node.sysfs.root) as root:
         for vf, pci in pcis.items():
             ports, hardware = rdma_counters(root, pci, node.sysfs.rdma(pci))
-            found.on_host[pci] = VfCounters(pf=counts.get(vf, {}), ports=ports, hardware=hardware)
+            results.on_host[pci] = VfCounters(pf=counts.get(vf, {}), ports=ports, hardware=hardware)
 
 
 def _counts_of_pf(node: Node, pf: str, pci: str) -> Mapping[int, Mapping[str, int]]:
     """Return a PF's counters by VF index; empty on an error, so that the RDMA devices are still read."""
     try:
         return vf_statistics(pf) if node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS else {}
-    except OSError as refused:
-        _log.debug("cannot read the counters", pf=pf, reason=str(refused))
+    except OSError as error:
+        _log.debug("cannot read the counters", pf=pf, reason=str(error))
         return {}
 
 
-def _pod_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> Iterator[tuple[str, _Source]]:
+def _pod_sources(node: Node, entries: Iterable[LedgerEntry], results: _Results) -> Iterator[tuple[str, _Source]]:
     by_netns: defaultdict[Netns, list[LedgerEntry]] = defaultdict(list)
     for entry in entries:
         by_netns[entry.netns].append(entry)
-    for space, inside in by_netns.items():
-        pcis = frozenset(entry.pci for entry in inside)
-        yield f"netns {space.cookie} {space.path}", _Source(pcis, partial(_read_pod, node, space, inside, found))
+    for space, pod_entries in by_netns.items():
+        pcis = frozenset(entry.pci for entry in pod_entries)
+        yield f"netns {space.cookie} {space.path}", _Source(pcis, partial(_read_pod, node, space, pod_entries, results))
 
 
-def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], found: _Found) -> None:
+def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], results: _Results) -> None:
     """Read the counters of a pod's VFs in its namespace; the calling thread stays in the namespace, and must end."""
     netns.enter(space.path)
     if netns.own_cookie() != space.cookie:
@@ -154,7 +156,7 @@ def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], found: _
     # The mounted sysfs still shows the host in this thread, because a mount keeps its namespace.
     with own_sysfs() as inside, _folder(node.sysfs.root) as host:
         for entry in entries:
-            found.in_pod[entry.pci] = _in_pod(node, inside, host, entry)
+            results.in_pod[entry.pci] = _in_pod(node, inside, host, entry)
 
 
 def _in_pod(node: Node, inside: int, host: int, entry: LedgerEntry) -> VfCounters:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cni.server import dispatch
-from cni.server.socket_server import Server, serving
+from cni.server.socket_server import Server, serve_socket
 from cni.spec.conf import read_conf
 from cni.vf.ledger import LARGE, Ledger
 from mooring.program.large_work import LargeWork
@@ -98,7 +98,7 @@ def test_so_many_large_calls_are_taken_in_and_the_others_wait_in_their_sockets(
             client.shutdown(socket.SHUT_WR)
             return client.recv(100)
 
-    with serving(path, NoVfSettings, {}) as server:
+    with serve_socket(path, NoVfSettings, {}) as server:
         serves = threading.Thread(target=server.serve_forever, args=(0.01,))
         serves.start()
         clients = [threading.Thread(target=call, args=(100_000 + number,)) for number in range(7)]

@@ -24,7 +24,7 @@ def _call(command: str, own: Mapping[str, object], conf: Mapping[str, object], *
         "CNI_ARGS": "K8S_POD_UID=u;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p",
     }
     stdin = json.dumps({"cniVersion": "1.0.0", "name": "n", "type": "mooring-cni", **conf}).encode()
-    return answer(environment, stdin, RtnetlinkVfSettings, own, fixed=fixed)
+    return answer(environment, stdin, RtnetlinkVfSettings, own, enforces_places=fixed)
 
 
 @pytest.fixture

@@ -48,7 +48,9 @@ def call(files: tuple[Path, ...] | None, command: str = "ADD", **fields: object)
     conf = {"cniVersion": "1.0.0", "name": "rail0", "type": "mooring-cni", **fields}
     named = None if files is None else tuple(map(str, files))
     places = dict.fromkeys(("state", "run", "sysfs"), "/nonexistent")
-    return answer(environment, json.dumps(conf).encode(), RtnetlinkVfSettings, places, fixed=True, ipam_files=named)
+    return answer(
+        environment, json.dumps(conf).encode(), RtnetlinkVfSettings, places, enforces_places=True, ipam_files=named
+    )
 
 
 @pytest.mark.parametrize(

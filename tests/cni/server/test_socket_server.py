@@ -19,7 +19,7 @@ import pytest
 
 from cni.forwarder import render
 from cni.kernel.inotify import has_hung_up, watch_folders
-from cni.server.socket_server import ContainerLocks, serving
+from cni.server.socket_server import ContainerLocks, serve_socket
 from mooring.nic.vf_settings import RtnetlinkVfSettings
 from tests.support.polling import reaches, wait_until
 from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
@@ -261,7 +261,7 @@ def median_ms(host: Any, program: str) -> float:
 def test_only_root_can_reach_the_socket(tmp_path: Path) -> None:
     """Its mode is 0600, in a folder that only root may enter."""
     path = tmp_path / "run/cni.sock"
-    with serving(path, RtnetlinkVfSettings, {}):
+    with serve_socket(path, RtnetlinkVfSettings, {}):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 

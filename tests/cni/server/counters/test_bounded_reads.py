@@ -9,7 +9,7 @@ import pytest
 from cni.server.counters.bounded_reads import BoundedReads, ReadLimits
 from tests.support.polling import wait_until
 
-LIMITS = ReadLimits(each_s=0.2, all_s=1.0, at_once=2)
+LIMITS = ReadLimits(each_s=0.2, all_s=1.0, most_threads=2)
 
 
 @pytest.fixture
