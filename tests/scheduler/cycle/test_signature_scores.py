@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from statistics import pstdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,9 +37,7 @@ def _node(random: Random, number: int, life: Life) -> Node:
         "spec": {"unschedulable": random.random() < 0.1, "taints": random.choice(taints)},
     }
     pfs = tuple(life.make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
-    node = life.make_node(f"n{number}", pfs, **fields)
-    node.status.images = [Image(["i:1"], random.choice((0, 100, 500)) << 20)]
-    return node
+    return life.make_node(f"n{number}", pfs, **fields)
 
 
 def _pod(random: Random, life: Life) -> Pod:
@@ -48,12 +47,30 @@ def _pod(random: Random, life: Life) -> Pod:
     preferred = {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     spec: Json = {
-        "containers": [{"name": "c", "image": "i:1", "resources": {"requests": requests}}],
+        "containers": [{"name": "c", "resources": {"requests": requests}}],
         "tolerations": random.choice(([], [{"operator": "Exists"}])),
         "affinity": random.choice((None, affinity)),
         "nodeSelector": random.choice((None, None, {"zone": "b"})),
     }
     return life.make_pod(request=request or None, spec=spec)
+
+
+def _show_with_image(life: Life, number: int, mib: int, **fields: Any) -> None:
+    node = life.make_node(f"n{number}", **fields)
+    node.status.images = [Image(["i:1"], mib << 20)]
+    life.see(node)
+
+
+def test_excluded_nodes_count_in_the_scores_of_the_others(life: Life) -> None:
+    """An image scores higher the more nodes have it: also nodes that the pod cannot go to."""
+    pod_info = _pod_info(life.make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
+    for number in range(12):
+        _show_with_image(life, number, 100 if number < 2 else 0)
+    kept = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
+    for number in range(12, 15):
+        _show_with_image(life, number, 100, spec={"unschedulable": True})
+    kept.refresh(Steps())
+    _check(kept, pod_info, life)
 
 
 def test_nodes_are_scored_once_a_pod_passes_on_one(life: Life) -> None:
@@ -62,9 +79,7 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(life: Life) -> None:
     pod_info = _pod_info(life.make_pod(spec=spec))
 
     def show(number: int, cpu: str) -> None:
-        node = life.make_node(f"n{number}", allocatable={"cpu": cpu})
-        node.status.images = [Image(["i:1"], number % 2 * 500 << 20)]
-        life.see(node)
+        _show_with_image(life, number, number % 2 * 500, allocatable={"cpu": cpu})
 
     for number in range(6):
         show(number, "2")
