@@ -8,7 +8,7 @@ from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, binds, changed
 from tests.scheduler.state.cluster import Cluster
-from tests.scheduler.story import play, stories
+from tests.scheduler.story import play
 
 EVICTS = LostVfOptions(after_s=120.0, per_minute=2)
 
@@ -141,13 +141,6 @@ STORIES = {
 }
 
 
-@stories(STORIES)
-def test_lost_vfs(story: str, life: Life) -> None:
-    losses = Losses(life, EVICTS)
-    play(losses, story)
-    losses.machine.check()
-
-
 SOON = LostVfOptions(after_s=10.0)
 
 OTHER_OPTIONS = {
@@ -171,8 +164,12 @@ OTHER_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("options", "story"), OTHER_OPTIONS.values(), ids=OTHER_OPTIONS)
-def test_lost_vfs_with_other_options(options: LostVfOptions, story: str, life: Life) -> None:
+@pytest.mark.parametrize(
+    ("options", "story"),
+    [*((EVICTS, story) for story in STORIES.values()), *OTHER_OPTIONS.values()],
+    ids=[*STORIES, *OTHER_OPTIONS],
+)
+def test_lost_vfs(options: LostVfOptions, story: str, life: Life) -> None:
     losses = Losses(life, options)
     play(losses, story)
     losses.machine.check()

@@ -104,10 +104,10 @@ class Scene:
         return life.work(15.0)
 
 
-def row(name: str, text: str, **fields: Any) -> ParameterSet:
+def row(name: str, text: str, *values: object, **fields: Any) -> ParameterSet:
     """Return a row of a table: ``text`` has the nodes, and after ``>`` the victims' names as a regular expression."""
     nodes, _, expected = text.partition(">")
-    return pytest.param(Scene(nodes, **fields), expected.strip(), id=name)
+    return pytest.param(Scene(nodes, **fields), expected.strip(), *values, id=name)
 
 
 def show_budget(life: Life, name: str, allowed: int = 0) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders
+from tests.scheduler.group_life import Life, binds, orders
 
 
 def _counts(pods: Iterable[AssignedPod]) -> Counter[str]:
@@ -75,8 +75,8 @@ class _Cluster:
 
 
 @pytest.fixture
-def cluster(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int) -> _Cluster:
-    return _Cluster(Life(Machine("mooring", portion=1), make_node, make_pf, make_pod), Random(seed))
+def cluster(life: Life, seed: int) -> _Cluster:
+    return _Cluster(life.successor(Machine("mooring", portion=1)), Random(seed))
 
 
 @pytest.mark.parametrize("seed", range(40))

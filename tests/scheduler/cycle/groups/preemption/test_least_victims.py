@@ -9,7 +9,7 @@ import pytest
 from scheduler.state.machine import Machine
 from tests.scheduler.cycle.groups.preemption.scene import WHOLE, Json, Scene
 from tests.scheduler.cycle.groups.scene import can_pack
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, victims
+from tests.scheduler.group_life import Life, binds, victims
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,7 @@ class Cluster:
 @pytest.mark.parametrize("is_within", [False, True])
 @pytest.mark.parametrize("is_equal", [False, True])
 def test_hardly_any_victim_could_stay(
-    make_node: MakeNode,
-    make_pf: MakePf,
-    make_pod: MakePod,
-    *,
-    is_equal: bool,
-    is_within: bool,
-    spare: int,
-    has_wholes: bool,
+    life: Life, *, is_equal: bool, is_within: bool, spare: int, has_wholes: bool
 ) -> None:
     """None of equal members, for which pods leave exactly if the group fits then. Others are tried in three orders."""
     could_stay = dict[int, list[str]]()
@@ -94,7 +87,7 @@ def test_hardly_any_victim_could_stay(
         random = Random(f"{is_equal} {is_within} {spare} {has_wholes} {seed}")
         cluster = Cluster(random, is_equal, is_within, has_wholes)
         needed = max(len(cluster.members) - spare, 1)
-        life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
+        life = life.successor(Machine("mooring", portion=1))
         instructions = cluster.scene({"min": needed} | ({"within": "rack"} if is_within else {})).play(life)
         life.machine.check()
         lower = {name for name, pod in cluster.pods.items() if pod.priority < 10}

@@ -8,8 +8,8 @@ from scheduler.cycle.groups import group_snapshot, rails
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
-from tests.scheduler.cycle.groups.preemption.scene import POLICY, WHOLE, Scene, show_budget
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, bound_names, orders, victims
+from tests.scheduler.cycle.groups.preemption.scene import POLICY, WHOLE, Scene, row, show_budget
+from tests.scheduler.group_life import Life, binds, bound_names, orders, victims
 
 MANY_NODES = Scene(" ".join(f"n{number}(p{number})" for number in range(30)))
 
@@ -36,40 +36,39 @@ def _grow(life: Life) -> None:
 
 
 CHANGES = [
-    pytest.param(Scene("n1(a) n2(b) n3(c)"), _cordon, "b c", id="no victim is on a node that is cordoned"),
-    pytest.param(Scene("n1 n2(b^5) n3(c)"), _cordon, "b c", id="no member is nominated on a node that is cordoned"),
-    pytest.param(
-        Scene("n1(a) n2(b) n3(c)", group={"rails": "same"}),
+    row("no victim is on a node that is cordoned", "n1(a) n2(b) n3(c) > b c", _cordon),
+    row("no member is nominated on a node that is cordoned", "n1 n2(b^5) n3(c) > b c", _cordon),
+    row(
+        "a node that is removed is not waited for, though its pod is not",
+        "n1(a) n2(b) n3(c) > a b",
         lambda life: life.remove_node("n3"),
-        "a b",
-        id="a node that is removed is not waited for, though its pod is not",
+        group={"rails": "same"},
     ),
-    pytest.param(
-        Scene("n1(low0) n2(low1) n3(a^20)", pod_groups={"low": WHOLE}),
+    row(
+        "a group that grows leaves as a whole",
+        "n1(low0) n2(low1) n3(a^20) > low0 low1 low2",
         _grow,
-        "low0 low1 low2",
-        id="a group that grows leaves as a whole",
+        pod_groups={"low": WHOLE},
     ),
-    pytest.param(
-        Scene("n1(low0) n2(b^5) n3(c^5)", pod_groups={"low": POLICY}),
+    row(
+        "a victim stays that becomes more important by its PodGroup",
+        "n1(low0) n2(b^5) n3(c^5) > b c",
         lambda life: life.pod_group("low", **POLICY, priority=30),
-        "b c",
-        id="a victim stays that becomes more important by its PodGroup",
+        pod_groups={"low": POLICY},
     ),
-    pytest.param(
-        Scene("n1(kept) n2(b^5) n3(c^5)"),
+    row(
+        "a victim stays for which a budget is created",
+        "n1(kept) n2(b^5) n3(c^5) > b c",
         lambda life: show_budget(life, "kept"),
-        "b c",
-        id="a victim stays for which a budget is created",
     ),
 ]
 
 
 @pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("steps", range(0, 16, 2))
-@pytest.mark.parametrize(("scene", "change", "expected"), CHANGES)
+@pytest.mark.parametrize(("scene", "expected", "change"), CHANGES)
 def test_a_change_during_a_search_counts(
-    life: Life, scene: Scene, change: Callable[[Life], None], expected: str, steps: int
+    life: Life, scene: Scene, expected: str, change: Callable[[Life], None], steps: int
 ) -> None:
     scene.show(life)
     scene.come(life)
@@ -80,11 +79,9 @@ def test_a_change_during_a_search_counts(
 
 @pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_other_pods_are_scheduled_during_a_long_search(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, is_deleted: bool
-) -> None:
+def test_other_pods_are_scheduled_during_a_long_search(life: Life, is_deleted: bool) -> None:
     """The search is set aside as other decisions about groups are, and continues, unless a member is deleted."""
-    life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
+    life = life.successor(Machine("mooring", portion=1))
     MANY_NODES.show(life)
     members = MANY_NODES.come(life)
     assert not orders(_steps(life, 20))
