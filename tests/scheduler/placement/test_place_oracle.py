@@ -88,24 +88,6 @@ def solved(random: Random, vfs: int, ports: int, capacity: int, extra: int, *, i
     return random.sample(demands, len(demands)), free, tuple(n // 2 * 2 for n in range(2 * ports)) if is_shared else ()
 
 
-@pytest.mark.parametrize(
-    ("rates", "free", "fits"),
-    [
-        ((3, 3, 8), (PfCapacity(9, 9), PfCapacity(9, 6)), True),
-        ((8, 3, 3, 3, 3), (PfCapacity(9, 12), PfCapacity(9, 8)), True),
-        ((8, 3, 3, 3, 3), (PfCapacity(9, 10), PfCapacity(9, 11)), True),
-        # 3, 3 and 8 over 9 and 6 Mb/s need two VFs of the second PF.
-        ((3, 3, 8), (PfCapacity(9, 9), PfCapacity(1, 6)), False),
-    ],
-)
-def test_cases_of_the_author_of_rit_k8s_rdma_that_first_fit_misses_are_decided(
-    rates: tuple[int, ...], free: tuple[PfCapacity, ...], fits: bool
-) -> None:
-    """Largest first alone, or first fit alone, fails on some of those for which a placement exists."""
-    outcome = place([VfDemand(rate, ~0) for rate in rates], free, steps=Steps())
-    assert isinstance(outcome, Fit) if fits else outcome == NoFit("combination")
-
-
 def cost(chosen: Sequence[int], spreading: Spreading | None) -> int:
     """Return how many PFs are used, or how many VFs the fullest PF gives; 0 if neither matters."""
     if spreading == "pack":
@@ -181,16 +163,6 @@ def test_64_vfs_that_fill_8_pfs_are_never_refused(is_shared: bool) -> None:
         outcome = decide(instance)
         assert not isinstance(outcome, NoFit), instance
         assert isinstance(outcome, OutOfBudget) or valid(outcome.pfs, instance, None)
-
-
-@pytest.mark.parametrize("spreading", POLICIES)
-def test_equal_calls_have_equal_outcomes(spreading: Spreading | None) -> None:
-    """Steps are counted, not timed: for lists or tuples, at any time, after any other call."""
-    random = Random(5)
-    instances = [solved(random, random.randint(4, 40), 4, 10_000, 2) for _ in range(50)]
-    once = [place(demands, free, spreading, steps=Steps()) for demands, free, _ in instances]
-    again = [place(tuple(demands), tuple(free), spreading, steps=Steps()) for demands, free, _ in reversed(instances)]
-    assert once == again[::-1]
 
 
 def test_a_tiny_budget_is_an_outcome_of_its_own() -> None:
