@@ -81,12 +81,11 @@ def machine() -> Iterator[Machine]:
 
 
 @pytest.fixture
-def store(make_node: MakeNode, make_pod: MakePod) -> Iterator[Store]:
-    """Give a store with class late, which waits for the first consumer; at the end the machine is checked."""
-    store = Store(make_node, make_pod)
+def store(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Store:
+    """Give a store with class late, which waits for the first consumer."""
+    store = Store(machine, make_node, make_pf, make_pod)
     store.storage_class()
-    yield store
-    store.machine.check()
+    return store
 
 
 @pytest.fixture(params=["devcluster", pytest.param("real", marks=pytest.mark.apiserver)])

@@ -11,10 +11,12 @@ from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignme
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.nic import pci
+from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Notice, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.reference.messages import refusal
@@ -73,8 +75,7 @@ class Life:
 
     def pod_group(self, name: str = "train", metadata: dict[str, str] | None = None, **spec: Any) -> None:
         metadata = {"name": name, "namespace": "default"} | (metadata or {})
-        item = msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup)
-        self.machine.handle(PodGroup, Changed(Identity(name, "default"), item), self.now)
+        show_object(self.machine, PodGroup, {"metadata": metadata, "spec": spec}, self.now)
 
     def work(self, later_s: float = 0.0) -> list[Instruction]:
         """Let time pass, and do all that is due."""
@@ -104,11 +105,25 @@ class Life:
         return self.bound(*binds(self.work()))
 
 
-def identity(item: Pod | Node) -> Identity:
+def show_object(machine: Machine, kind: type[Any], document: dict[str, Any], now: float = 0.0) -> Any:
+    """Let the watch show an object; return it."""
+    item = msgspec.convert(document, kind)
+    machine.handle(kind, changed_event(item), now)
+    return item
+
+
+def pod_info_of(pod: Pod, kinds: Kinds = NONE) -> PodInfo:
+    """Read a pod that is not refused."""
+    pod_info = read_pod_info(pod, kinds)
+    assert isinstance(pod_info, PodInfo), pod_info
+    return pod_info
+
+
+def identity(item: Any) -> Identity:
     return Identity(item.metadata.name, item.metadata.namespace, item.metadata.uid)
 
 
-def changed_event(item: Pod | Node) -> Changed[Any]:
+def changed_event(item: Any) -> Changed[Any]:
     return Changed(identity(item), item)
 
 

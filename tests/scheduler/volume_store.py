@@ -1,14 +1,13 @@
 """A machine with storage around it, fed with events as by the watches."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-from mooring.kube.events import Changed, Identity, Removed, Synced
+from mooring.annotations.inventory import Pf
+from mooring.kube.events import Identity, Removed, Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
@@ -20,8 +19,7 @@ from scheduler.kube.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import changed, changed_event, identity, victims
+from tests.scheduler.group_life import Life, changed, show_object, victims
 from tests.scheduler.reference.messages import refusal
 
 Json = dict[str, Any]
@@ -35,27 +33,21 @@ def on(key: str, *values: str) -> Json:
     return {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
 
 
-class Store:
-    """Objects as the API has them, each change a new version that the machine sees; time goes by `now`."""
+class Store(Life):
+    """A machine and the objects of storage as the API has them, each change a new version."""
 
-    def __init__(self, make_node: Callable[..., Node], make_pod: Callable[..., Pod]) -> None:
-        self.machine = Machine("mooring")
-        self.make_node, self.make_pod = make_node, make_pod
-        self.now = 0.0
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self._version = 0
         self.order: PreBind | None = None
 
-    def nodes(self, *names: str, **labels: str) -> None:
-        for name in names:
-            self.machine.nodes(changed_event(self.make_node(name, labels={HOST: name, **labels})), self.now)
+    def show_node(self, name: str, *pfs: Pf, **fields: Any) -> list[Instruction]:
+        return super().show_node(name, *pfs, **fields | {"labels": {HOST: name, **fields.get("labels", {})}})
 
     def tell(self, kind: type[Any], document: Json) -> Any:
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
-        item = msgspec.convert(document, kind)
-        meta = item.metadata
-        self.machine.handle(kind, Changed(Identity(meta.name, meta.namespace, meta.uid), item), self.now)
-        return item
+        return show_object(self.machine, kind, document, self.now)
 
     def storage_class(self, name: str = "late", provisioner: str = "csi.x", **fields: Any) -> None:
         mode = fields.pop("mode", "WaitForFirstConsumer")
@@ -98,7 +90,7 @@ class Store:
         volume: PersistentVolume = self.tell(PersistentVolume, document)
         return volume
 
-    def gone(self, kind: type[Any], name: str) -> None:
+    def remove(self, kind: type[Any], name: str) -> None:
         namespaces: dict[type[Any], str] = {PersistentVolumeClaim: "default", CSIStorageCapacity: "kube-system"}
         namespace = namespaces.get(kind, "")
         self.machine.handle(kind, Removed(Identity(name, namespace)), self.now)
@@ -110,23 +102,12 @@ class Store:
         ]
         spec = {"volumes": volumes, **fields.pop("spec", {})}
         pod = self.make_pod(node=node, spec=spec, **fields)
-        self.show(pod)
+        self.see(pod)
         return pod
-
-    def show(self, pod: Pod) -> None:
-        self.machine.pods(changed_event(pod), self.now)
-
-    def run(self) -> list[Instruction]:
-        """Do what is due and decide about everything that is ready; return all instructions."""
-        found = self.machine.tick(self.now)
-        while (instructions := self.machine.step(self.now)) is not None:
-            found += instructions
-            found += self.machine.tick(self.now)
-        return found
 
     def outcome(self) -> str:
         """Run, and return what becomes of a pod: why it waits, or its node and the volumes that claims get."""
-        instructions = self.run()
+        instructions = self.work()
         if not instructions:
             return ""
         (outcome,) = [one for one in instructions if isinstance(one, Bind | PreBind | Report)]
@@ -160,7 +141,7 @@ class VolumeStory:
         self.pods: dict[str, Pod] = {}
 
     def nodes(self, *names: str, **labels: str) -> None:
-        self.store.nodes(*names, **{ZONE if key == "zone" else key: value for key, value in labels.items()})
+        self.store.nodes(*names, labels={ZONE if key == "zone" else key: value for key, value in labels.items()})
 
     def by_hand(self) -> None:
         """Let no provisioner make volumes."""
@@ -208,10 +189,10 @@ class VolumeStory:
         self.pods[name] = self.store.pod(*claims, node=fields.get("on"), name=name, spec=spec)
 
     def end(self, name: str) -> None:
-        self.store.machine.pods(Removed(identity(self.pods.pop(name))), self.store.now)
+        self.store.gone(self.pods.pop(name))
 
     def terminate(self, name: str) -> None:
-        self.store.show(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+        self.store.see(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
 
     def answer(self, *faults: str, **versions: str) -> None:
         """Answer the last order: the versions that were written, or why nothing was."""
@@ -223,7 +204,7 @@ class VolumeStory:
         self.store.machine.handle(PersistentVolume, Synced(()), self.store.now)
 
     def lose(self, volume: str) -> None:
-        self.store.gone(PersistentVolume, volume)
+        self.store.remove(PersistentVolume, volume)
 
     def limit(self, node: str, count: str = "") -> None:
         self._drive(node, {"allocatable": {"count": int(count)} if count else {}})
@@ -239,7 +220,7 @@ class VolumeStory:
         self.store.tell(VolumeAttachment, {"metadata": {"name": f"a-{node}-{volume}"}, "spec": spec})
 
     def detach(self, node: str, volume: str) -> None:
-        self.store.gone(VolumeAttachment, f"a-{node}-{volume}")
+        self.store.remove(VolumeAttachment, f"a-{node}-{volume}")
 
     def publish(self, state: str = "on") -> None:
         """Let the driver publish its capacity, or not any more."""
@@ -253,7 +234,7 @@ class VolumeStory:
         self.store.tell(CSIStorageCapacity, document | fields)
 
     def no_room(self, node: str) -> None:
-        self.store.gone(CSIStorageCapacity, f"on-{node}")
+        self.store.remove(CSIStorageCapacity, f"on-{node}")
 
     def wait(self, seconds: str) -> None:
         self.store.now += float(seconds)
@@ -266,4 +247,4 @@ class VolumeStory:
         return str(self.store.machine.pending_pods.depths()["unschedulable"])
 
     def preempt(self) -> str:
-        return " ".join(victims(self.store.run()))
+        return " ".join(victims(self.store.work()))

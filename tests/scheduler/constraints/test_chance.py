@@ -14,13 +14,12 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.reservations import Reservations
 from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, units_of
-from tests.scheduler.group_life import as_bound
+from tests.scheduler.group_life import as_bound, pod_info_of
 
 NODES, STEPS = 6, 120
 
@@ -74,12 +73,6 @@ def _path(switch: int) -> tuple[str, ...]:
     return (f"0000:00:0{switch + 1}.0", f"0000:{switch + 1}f:00.0")
 
 
-def _pod_info(pod: Pod, kinds: Kinds) -> PodInfo:
-    pod_info = read_pod_info(pod, kinds)
-    assert isinstance(pod_info, PodInfo)
-    return pod_info
-
-
 def _says(signature_scores: SignatureScores) -> object:
     for row in signature_scores.passing_rows():
         signature_scores.exact(int(row), PlacementBudget())
@@ -93,7 +86,7 @@ def test_random_actions_keep_every_guarantee(seed: int, fpgas: Kinds, start_life
     """Nodes, inventories and pods come, change and go: after each step the state equals one derived from scratch."""
     life = start_life(fpgas)
     world, cache = World(seed, life), life.machine.cache
-    shapes = [_pod_info(world.pod(), fpgas) for _ in range(3)]
+    shapes = [pod_info_of(world.pod(), fpgas) for _ in range(3)]
     kept = [SignatureScores(pod_info, cache.nodes, Steps()) for pod_info in shapes]
     for step in range(STEPS):
         world.act()
@@ -104,4 +97,4 @@ def test_random_actions_keep_every_guarantee(seed: int, fpgas: Kinds, start_life
         reservations = Reservations(Queue())
         fresh = SchedulingCycle(cache, reservations, Preemption(cache, reservations, Budgets()))
         for pod in world.waiting.values():
-            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.now), Unschedulable), f"step {step}"
+            assert isinstance(fresh.decide(pod_info_of(pod, fpgas), life.now), Unschedulable), f"step {step}"

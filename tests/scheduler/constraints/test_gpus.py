@@ -118,14 +118,6 @@ def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(hosts: Ho
     assert given == {name: tuple(f"GPU-{name}-{number}" for number in range(4)) for name in ("n1", "n2")}
 
 
-def test_each_interface_lies_under_the_switch_of_its_gpu(hosts: Hosts) -> None:
-    """The assignment says which; a GPU more is free."""
-    hosts.host()
-    found = hosts.place('{"vfs":"switch"}', vfs=2, main=3)
-    assert dict(_given(found).beside) == {_pci(0): 0, _pci(1): 1}
-    assert [vf.pf for vf in assignment_of(found).vfs] == ["pf0", "pf0"]
-
-
 @pytest.mark.parametrize(
     ("annotation", "counts", "reason"),
     [

@@ -79,5 +79,6 @@ def test_a_pod_without_vfs_is_recorded_and_gets_no_device(life: Life) -> None:
     made = _bind(life, None)
     record = _recorded(made)
     assert (record.assignment.vfs, record.assignment.ext) == ((), {"licence": {"units": ["cad/0"]}})
+    assert made.why["ext"] == record.assignment.ext
     request = cri.CreateContainerRequest(sandbox_config=_config(made))
     assert decide_container(request, record, RULES) == Pass()

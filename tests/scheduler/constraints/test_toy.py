@@ -97,15 +97,6 @@ def test_licences(story: str, seller: Seller) -> None:
     play(seller, story)
 
 
-def test_a_pod_gets_its_units_in_the_one_write(seller: Seller) -> None:
-    """The units are in the assignment, without VFs."""
-    play(seller, "node n1 2 | pod a 1")
-    found = seller.life.decide()
-    assert assignment_of(found).vfs == ()
-    assert isinstance(found, Bind)
-    assert found.why["ext"] == {"licence": {"units": ["cad/0"]}}
-
-
 @pytest.mark.parametrize(
     ("order", "owner", "unit"),
     [("node pod", "a", "cad/1"), ("pod node", "a", "cad/1"), ("node pod", "other", "cad/0")],

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from mooring import names
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
-from mooring.kube.events import Changed, Identity, Synced
+from mooring.kube.events import Synced
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNKNOWN_POD, Verdict
@@ -15,7 +14,6 @@ from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.workload_objects import PodGroup
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -158,9 +156,7 @@ def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
 
 def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_victims(scene: Scene) -> None:
     """The node is left out if the pod does not fit beside it; one that kube-scheduler has chosen itself stands."""
-    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "disruptionMode": "PodGroup"}
-    item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
-    scene.machine.handle(PodGroup, Changed(Identity("train", "default"), item), NOW)
+    scene.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, disruptionMode="PodGroup")
     scene.add_node("n1", vfs=2)
     member = scene.make(name="member", node="n1", spec={"schedulingGroup": {"podGroupName": "train"}})
     scene.show(claiming(member, 0))

@@ -8,8 +8,9 @@ import pytest
 from scheduler.kube.host_ports import host_ports, pack_ports
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.pod_info import read_pod_info
 from tests.scheduler.conftest import MakePod
+from tests.scheduler.group_life import pod_info_of
 
 
 def _container(name: str = "c", cpu: str = "1", **fields: Any) -> dict[str, Any]:
@@ -43,12 +44,6 @@ def _limited(name: str = "c", **limits: Any) -> dict[str, Any]:
     return {"name": name, "resources": {"limits": limits}}
 
 
-def _read(pod: Pod) -> PodInfo:
-    pod_info = read_pod_info(pod)
-    assert isinstance(pod_info, PodInfo), pod_info
-    return pod_info
-
-
 def _refusal(pod: Pod) -> str:
     pod_info = read_pod_info(pod)
     return pod_info.reason if isinstance(pod_info, Refused) else ""
@@ -72,7 +67,7 @@ ONE = _container(cpu="1")
 )
 def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
     """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests win."""
-    assert _read(make_pod(spec=spec)).resources["cpu"] == expected
+    assert pod_info_of(make_pod(spec=spec)).resources["cpu"] == expected
 
 
 RIT, HUSTCAT = "rdma-sriov/dev-infiniband-mount", "tencent.com/rdma"
@@ -167,7 +162,7 @@ def test_devices_go_to_the_containers_that_ask_for_them(
     request_: object, containers: list[Any], expected: list[Any], make_pod: MakePod
 ) -> None:
     """By the resource of rit-k8s-rdma or hustcat's, or by the request itself; a count asks for plain VFs."""
-    interfaces = _read(make_pod(request=request_, spec={"containers": containers})).interfaces
+    interfaces = pod_info_of(make_pod(request=request_, spec={"containers": containers})).interfaces
     assert [interface.containers for interface in interfaces] == expected
     assert all(interface.min_tx_rate == 0 for interface in interfaces)
 
@@ -175,8 +170,8 @@ def test_devices_go_to_the_containers_that_ask_for_them(
 def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_pod: MakePod) -> None:
     """The sum of hustcat's resource, init containers included, is not the number of VFs that it requests."""
     first, second = _limited("first", **{HUSTCAT: 1}), _limited("second", **{HUSTCAT: 2})
-    two = _read(make_pod(spec={"containers": [second]}))
-    one = _read(make_pod(spec={"containers": [first], "initContainers": [second]}))
+    two = pod_info_of(make_pod(spec={"containers": [second]}))
+    one = pod_info_of(make_pod(spec={"containers": [first], "initContainers": [second]}))
     assert two.resources == one.resources
     assert (len(two.interfaces), len(one.interfaces)) == (2, 1)
     assert two.shape != one.shape
@@ -187,9 +182,7 @@ def test_pods_of_equal_requests_share_amounts_and_ports_unless_they_are_long(mak
     for port_count, expected in ((2, True), (4096, False)):
         ports = [{"hostPort": number, "protocol": "TCP"} for number in range(1, port_count + 1)]
         containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}, "ports": ports}]
-        first, second = (read_pod_info(make_pod(spec={"containers": containers})) for _ in range(2))
-        assert isinstance(first, PodInfo)
-        assert isinstance(second, PodInfo)
+        first, second = (pod_info_of(make_pod(spec={"containers": containers})) for _ in range(2))
         assert first.resources == second.resources == {"cpu": 1500, "memory": 1 << 30}
         assert first.scored == second.scored == first.resources
         assert first.ports == second.ports == pack_ports(host_ports(first.pod.spec))
@@ -197,6 +190,6 @@ def test_pods_of_equal_requests_share_amounts_and_ports_unless_they_are_long(mak
         assert are_shared == [expected] * 3
 
 
-def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
+def test_a_pod_without_containers_ispod_info_of(make_pod: MakePod) -> None:
     """No API server takes one; it counts as nothing."""
-    assert set(_read(make_pod(spec={"containers": None})).scored.values()) == {0}
+    assert set(pod_info_of(make_pod(spec={"containers": None})).scored.values()) == {0}

@@ -54,8 +54,8 @@ class Scene(Life):
         """Let pods come; with ``nodeName`` they are bound, and the first ``holds`` such a VF, others the next ones."""
         for number, name in enumerate(names):
             made = pod_fields(**fields)
-            # Each pod's service account volume has a name of its own; they are replicas all the same.
-            made["spec"]["volumes"] = [{"name": f"kube-api-access-{name}"}]
+            # A token's volume binds to no place. Each has a name of its own; the pods are replicas all the same.
+            made["spec"]["volumes"] = [{"name": f"kube-api-access-{name}", "projected": {}}]
             pod = self.make_pod(name, **made)
             self.show(claiming(pod, int(holds) + number) if holds else pod)
 

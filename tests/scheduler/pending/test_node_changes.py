@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from itertools import product
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -15,13 +14,12 @@ from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Node, Pod, RuntimeClass
-from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.gpus import gpu_kind
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT, Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import identity
+from tests.scheduler.group_life import identity, pod_info_of, show_object
 
 KINDS = Kinds([gpu_kind()])
 PROGRAMS = {ADVERTISER: "0.10.0", CNI: "0.10.0", CRI_SHIM: "0.10.0"}
@@ -89,8 +87,7 @@ def node_in(make_node: MakeNode, make_pf: MakePf, monkeypatch: pytest.MonkeyPatc
 def _waiting(pod: Pod, node: Node) -> tuple[Machine, bool]:
     """Decide about the pod while there is only this node; return the machine, and whether the pod waits."""
     machine = Machine("mooring", kinds=KINDS)
-    document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
-    machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
+    show_object(machine, RuntimeClass, {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"})
     # A node that is not Ready is so for long.
     for now in (0.0, 100.0):
         machine.nodes(Changed(Identity(node.metadata.name), node), now)
@@ -101,8 +98,7 @@ def _waiting(pod: Pod, node: Node) -> tuple[Machine, bool]:
 
 def _refusers(pod: Pod, machine: Machine) -> Iterator[str]:
     """Yield the names of the plugins that reject the machine's only node."""
-    nodes, pod_info = machine.cache.nodes, read_pod_info(pod, KINDS)
-    assert isinstance(pod_info, PodInfo)
+    nodes, pod_info = machine.cache.nodes, pod_info_of(pod, KINDS)
     for plugin in NODE_FILTERS:
         judge = plugin.pre_filter(pod_info, nodes)
         if judge is not None and judge(np.array([0]), Steps()) is not None:

@@ -6,10 +6,11 @@ from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group import GroupKey
-from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.conftest import MakePod
+from tests.scheduler.group_life import pod_info_of
 
 Pods = dict[str, PodInfo]
 
@@ -18,8 +19,7 @@ Pods = dict[str, PodInfo]
 def pods(make_pod: MakePod) -> Pods:
     """Return pods by uid: the number is their priority, and the letter the node on which they are nominated."""
     names = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3", "c4", "d2")
-    pods = {name: read_pod_info(make_pod(metadata={"uid": name}, spec={"priority": int(name[1])})) for name in names}
-    return {name: pod for name, pod in pods.items() if isinstance(pod, PodInfo)}
+    return {name: pod_info_of(make_pod(metadata={"uid": name}, spec={"priority": int(name[1])})) for name in names}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from mooring.annotations.inventory import Out, Pf
@@ -21,7 +20,7 @@ from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import changed
+from tests.scheduler.group_life import changed, show_object
 from tests.scheduler.pending.scene import REQUIRED, Scene
 
 # Of mooring.dev/interfaces, and the labels of nodes.
@@ -155,8 +154,8 @@ class Play(Scene):
 
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
-        item = msgspec.convert({"metadata": {"name": self.chance.choice("de"), "labels": labels}}, Namespace)
-        self.machine.handle(Namespace, Changed(Identity(item.metadata.name), item), self.now)
+        document = {"metadata": {"name": self.chance.choice("de"), "labels": labels}}
+        show_object(self.machine, Namespace, document, self.now)
 
     def time(self) -> None:
         self.now += 70.0

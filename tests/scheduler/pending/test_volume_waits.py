@@ -3,7 +3,6 @@
 import pytest
 
 from mooring.kube.events import Identity, Removed, Synced, Unreadable
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
@@ -31,14 +30,14 @@ class WaitStory(VolumeStory):
         self.machine.nodes(Removed(Identity(node)), self.store.now)
 
     def lose_claim(self, claim: str) -> None:
-        self.store.gone(PersistentVolumeClaim, claim)
+        self.store.remove(PersistentVolumeClaim, claim)
 
     def unlist_claims(self) -> None:
         self.machine.handle(PersistentVolumeClaim, Synced(()), self.store.now)
 
     def plan(self) -> str:
         """Run, and return the nodes that pods are to be bound to once they have their volumes."""
-        self.orders = pre_binds(self.store.run())
+        self.orders = pre_binds(self.store.work())
         return " ".join(order.plan.node for order in self.orders)
 
     def wrote(self, **names: str) -> None:
@@ -55,7 +54,7 @@ class WaitStory(VolumeStory):
 
     def bound(self) -> str:
         """Run: the pods are bound as it was decided, or wait on."""
-        found = self.store.run()
+        found = self.store.work()
         assert found in ([], [order.decision for order in self.orders])
         for bind in binds(found):
             (report,) = self.machine.finished(bind, BOUND, self.store.now)
@@ -134,7 +133,7 @@ def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(scene: WaitStory, 
     play(scene, "free")
     assert scene.machine.pending_pods.depths()["backoff"] == 1
     scene.store.now += 10.0
-    assert scene.store.run() or scene.machine.pending_pods.depths()["unschedulable"] == 1
+    assert scene.store.work() or scene.machine.pending_pods.depths()["unschedulable"] == 1
 
 
 def test_waits_that_end_together_end_in_the_order_of_uids(scene: WaitStory) -> None:
@@ -152,7 +151,7 @@ def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(scene: 
     play(scene, f"{LATE} | lose_claim c")
     (first,) = scene.orders
     scene.store.prepared(first, "not found")
-    scene.store.run()
+    scene.store.work()
     play(scene, "claim c | wait 10 | plan > n1")
     scene.store.prepared(first, "late")
     scene.store.prepared(first)
@@ -175,17 +174,8 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, scene
         pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z" if ending == "deleting" else None
         pod.status.phase = "Failed" if ending == "ended" else "Pending"
         pod.spec.node_name = "n2" if ending == "bound elsewhere" else ""
-        scene.store.show(pod)
+        scene.store.see(pod)
     play(scene, "claim c v selected=n1 | volume v | bound")
     assigned = scene.machine.cache.assigned(pod.metadata.uid)
     assert (assigned.node if assigned is not None else "") == ("n2" if ending == "bound elsewhere" else "")
     assert scene.machine.next_due() is None
-
-
-def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store) -> None:
-    """Volumes that bind to no place (a token, a config map) are none of these."""
-    store.nodes("n1")
-    store.pod(spec={"volumes": [{"name": "t", "projected": {}}, {"name": "e", "emptyDir": {}}]})
-    (bind,) = store.run()
-    assert isinstance(bind, Bind)
-    assert not bind.pod_info.volumes

@@ -12,13 +12,13 @@ from scheduler.constraints.protocol import Beside, Proposal, Unmet
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.joint import VfPart, place_kinds, section
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import Life
+from tests.scheduler.group_life import Life, pod_info_of
 
 
 @dataclass
@@ -86,8 +86,7 @@ def _on_node(life: Life, counts: Sequence[int], request: object, pfs: str | None
     """Show a node with so many VFs on each PF; return a pod, and its VFs as a part beside other kinds."""
     life.show_node("n1", *(life.make_pf(index, count, offer_mbps=70_000) for index, count in enumerate(counts)))
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
-    pod_info = read_pod_info(life.make_pod(request=request, annotations=placement))
-    assert isinstance(pod_info, PodInfo)
+    pod_info = pod_info_of(life.make_pod(request=request, annotations=placement))
     assert pod_info.request is not None
     return pod_info, VfPart(pod_info.request, life.machine.cache.nodes.free_vfs_of_row[0])
 

@@ -3,21 +3,19 @@
 import time
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import FIRST_RELEASE
 from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, dump_inventory
-from mooring.kube.events import Changed, Identity, Removed, Synced
+from mooring.kube.events import Identity, Removed, Synced
 from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, RuntimeClass
-from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from tests.scheduler.conftest import BOOT, Json
-from tests.scheduler.group_life import Life, binds
+from tests.scheduler.group_life import Life, binds, pod_info_of, show_object
 
 CORDONED = {"spec": {"unschedulable": True}}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
@@ -30,8 +28,7 @@ HANDLER = "node(s) gave no VFs to pods of runtime handler 'kata'"
 def _reasons(life: Life, node: Node, pod: Pod) -> str:
     """Return the reasons of the first plugin that refuses a pod on a node."""
     life.see(node)
-    nodes, pod_info = life.machine.cache.nodes, read_pod_info(pod)
-    assert isinstance(pod_info, PodInfo)
+    nodes, pod_info = life.machine.cache.nodes, pod_info_of(pod)
     row = nodes.row_of[node.metadata.name]
     for node_filter in NODE_FILTERS:
         judge = node_filter.pre_filter(pod_info, nodes)
@@ -109,16 +106,6 @@ def test_a_node_is_refused_with_kube_schedulers_message(node: Json, spec: Json, 
     assert _reasons(life, life.make_node(**node), life.make_pod(spec=spec)) == reason
 
 
-@pytest.mark.parametrize(
-    ("wanted", "reason"), [({"hostPort": 80}, PORTS), ({"hostPort": 81}, ""), ({"hostPort": 80, "protocol": "UDP"}, "")]
-)
-def test_a_host_port_is_given_once(wanted: Json, reason: str, life: Life) -> None:
-    """By port and protocol; a request without an address means all of them."""
-    used = _container(ports=[{"hostPort": 80, "hostIP": "10.0.0.1"}])
-    life.see(life.make_pod(node="n1", spec=used))
-    assert _reasons(life, life.make_node(), life.make_pod(spec=_container(ports=[wanted]))) == reason
-
-
 def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_all_of_them(life: Life) -> None:
     """A tenant may bind such pods to a node. Each comes with ports of its own, and one wants what the last has."""
     life.see(life.make_node())
@@ -187,8 +174,7 @@ def _running(life: Life, **inventory: Any) -> Node:
 
 
 def _show_class(life: Life, name: str, handler: str) -> None:
-    item = msgspec.convert({"metadata": {"name": name, "uid": name}, "handler": handler}, RuntimeClass)
-    life.machine.handle(RuntimeClass, Changed(Identity(name), item), 0.0)
+    show_object(life.machine, RuntimeClass, {"metadata": {"name": name, "uid": name}, "handler": handler})
 
 
 def _programs(cni: str, cri_shim: str) -> Json:

@@ -9,16 +9,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
-from mooring.kube.events import Changed, Identity
 from scheduler import plugins
 from scheduler.constraints.kinds import Kinds
 from scheduler.kube.objects import RuntimeClass
-from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.gpus import gpu_kind
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
@@ -32,7 +30,7 @@ from scheduler.plugins.interface import (
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, PLUGINS, RESERVES, USAGE_FILTERS, USAGE_SCORES, Plugin
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import changed_event
+from tests.scheduler.group_life import changed_event, pod_info_of, show_object
 
 KINDS = Kinds([gpu_kind()])
 # The fields of `PodInfo` whose own fields are recorded.
@@ -90,9 +88,7 @@ class _Recorder:
 
 
 def _read(fields: Json, make_pod: MakePod) -> PodInfo:
-    pod_info = read_pod_info(make_pod(**PLAIN | fields | {"spec": PLAIN["spec"] | fields.get("spec", {})}), KINDS)
-    assert isinstance(pod_info, PodInfo)
-    return pod_info
+    return pod_info_of(make_pod(**PLAIN | fields | {"spec": PLAIN["spec"] | fields.get("spec", {})}), KINDS)
 
 
 def _evaluate(pod_info: Any, machine: Machine) -> None:
@@ -118,8 +114,7 @@ def cluster(make_node: MakeNode, make_pf: MakePf) -> Machine:
     gpu = Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0)
     gpus = {KEY: dump_gpu_inventory(GpuInventory((gpu,), ()))}
     machine.nodes(changed_event(make_node(pfs=(make_pf(),), annotations=gpus, labels={"zone": "a"})), 0.0)
-    document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
-    machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
+    show_object(machine, RuntimeClass, {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"})
     return machine
 
 

@@ -10,9 +10,10 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import read_node
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info
+from tests.scheduler import group_life
 from tests.scheduler.reference.world import Json, World
 
 _CONTROLLERS: dict[str, type[ReplicaSet | ReplicationController | StatefulSet]] = {
@@ -80,9 +81,7 @@ class Cluster:
 
 
 def pod_info_of(pod: Json) -> PodInfo:
-    pod_info = read_pod_info(msgspec.convert(pod, Pod))
-    assert isinstance(pod_info, PodInfo)
-    return pod_info
+    return group_life.pod_info_of(msgspec.convert(pod, Pod))
 
 
 def refusals(plugin: Any, cluster: Cluster, pod: Json) -> list[str]:

@@ -6,9 +6,7 @@
 import json
 from typing import Any
 
-import msgspec
-
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Identity, Removed
 from mooring.names import GROUP, RUNS
 from scheduler.cycle.instructions import Evict, Report, ReportGroup
 from scheduler.kube.workload_objects import PodGroup
@@ -16,7 +14,7 @@ from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import annotated, binds, changed, kept_on, told, victims
+from tests.scheduler.group_life import annotated, binds, changed, kept_on, show_object, told, victims
 from tests.scheduler.pending.scene import Scene, pod_fields
 
 # Of a PodGroup: its members go one by one, or only together.
@@ -64,16 +62,15 @@ class Story(Scene):
 
     def gang(self, count: str = "", uid: str = "u1", mode: str = "", priority: str = "", **conditions: str) -> None:
         """Show PodGroup train with such conditions, type and status; without a count, delete it."""
-        identity = Identity("train", "default")
         if not count:
-            self.machine.handle(PodGroup, Removed(identity), self.now)
+            self.machine.handle(PodGroup, Removed(Identity("train", "default")), self.now)
             return
         spec: Json = {"schedulingPolicy": {"gang": {"minCount": int(count)}}, "disruptionMode": _MODES.get(mode, mode)}
         spec |= {"priority": int(priority)} if priority else {}
         shown = [{"type": type_, "status": status, "reason": "", "message": ""} for type_, status in conditions.items()]
         metadata = {"name": "train", "namespace": "default", "uid": uid, "resourceVersion": "7", "generation": 3}
         document = {"metadata": metadata, "spec": spec, "status": {"conditions": shown}}
-        self.machine.handle(PodGroup, Changed(identity, msgspec.convert(document, PodGroup)), self.now)
+        show_object(self.machine, PodGroup, document, self.now)
 
     def come(self, *names: str, group: str = "", **fields: str) -> None:
         """Let pods come, which are further members of a ``group`` that came before."""

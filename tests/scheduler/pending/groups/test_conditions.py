@@ -1,11 +1,9 @@
 """The condition of a PodGroup: False with the reason while its members wait, True once enough of them are bound."""
 
-import msgspec
 import pytest
 
-from mooring.kube.events import Changed, Identity
 from scheduler.kube.workload_objects import CoschedulingPodGroup
-from tests.scheduler.group_life import binds, changed, told
+from tests.scheduler.group_life import binds, changed, show_object, told
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
 from tests.scheduler.story import play, stories
@@ -67,8 +65,7 @@ def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is
 def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(scene: Story) -> None:
     """Its status belongs to another controller."""
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
-    item = msgspec.convert(document, CoschedulingPodGroup)
-    scene.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), scene.now)
+    show_object(scene.machine, CoschedulingPodGroup, document, scene.now)
     labels = {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}
     scene.show(*(changed(scene.make_pod(f"m-{number}", [{}, {}]), metadata=labels) for number in range(2)))
     play(scene, "wait 0 1 5 | writes")

@@ -45,8 +45,8 @@ def test_a_bound_volume_restricts_the_pod_to_nodes_that_can_use_it(
     volume: Json | None, outcomes: list[str], store: Store
 ) -> None:
     """By its node affinity, or by its zone label; a node added later that it fits requeues the pod."""
-    store.nodes("n1", **{ZONE: "z"})
-    store.nodes("n2", **{ZONE: "b"})
+    store.nodes("n1", labels={ZONE: "z"})
+    store.nodes("n2", labels={ZONE: "b"})
     if volume is not None:
         store.volume("v", **volume)
     store.claim("c", "v")
@@ -54,7 +54,7 @@ def test_a_bound_volume_restricts_the_pod_to_nodes_that_can_use_it(
     for outcome in outcomes:
         assert store.outcome() == outcome
         store.now += 10.0
-        store.nodes("n3", **{ZONE: "c"})
+        store.nodes("n3", labels={ZONE: "c"})
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     """A Binding that makes them too large would poison the pod; it comes again when they are smaller."""
     story = VolumeStory(store)
     play(story, "nodes n1 | claim c | pod p c | decide > n1 c=new | answer")
-    store.show(annotated(story.pods["p"], {"a": "x" * MAX_BYTES}))
+    store.see(annotated(story.pods["p"], {"a": "x" * MAX_BYTES}))
     play(story, "claim c v selected=n1 | volume v on=n1 for=c")
     assert "annotations would have" in store.outcome()
-    store.show(story.pods["p"])
+    store.see(story.pods["p"])
     play(story, "wait 20 | decide > n1")

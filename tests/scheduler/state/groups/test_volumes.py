@@ -54,7 +54,7 @@ class GroupVolumes(VolumeStory):
         texts = {names.GROUP: group.strip("-"), names.REQUEST: request}
         annotations = {key: text for key, text in texts.items() if text}
         self.pods[pod] = changed(self.pods[pod], metadata={"annotations": annotations})
-        self.store.show(self.pods[pod])
+        self.store.see(self.pods[pod])
         self.store.machine.check()
 
     def lose_node(self, node: str) -> None:
@@ -74,7 +74,7 @@ class GroupVolumes(VolumeStory):
 
     def run(self) -> str:
         """Decide about all that is ready; return where pods are bound now, as ``pod@node``."""
-        self.found = self.store.run()
+        self.found = self.store.work()
         self.store.machine.check()
         self.orders |= {order.decision.pod_info.pod.metadata.name: order for order in pre_binds(self.found)}
         return " ".join(sorted(f"{one.pod_info.pod.metadata.name}@{one.assigned.node}" for one in binds(self.found)))
