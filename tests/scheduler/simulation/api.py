@@ -4,14 +4,18 @@ The server's code is the one that replaces a real API server elsewhere; only soc
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
-from devcluster.apiserver.call import Call, Reply
+from devcluster.apiserver.call import Call
+from devcluster.apiserver.http.frontend import drop
 from devcluster.apiserver.http.streaming import Stream, WatchLimits
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.routes import parse
@@ -21,12 +25,13 @@ from devcluster.apiserver.store.listing import Lister
 from devcluster.apiserver.verbs.answer import answer
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.faults import Faults
-from tests.scheduler.simulation.http import Connection, Request
 
 Json = dict[str, Any]
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 _LIMITS = WatchLimits(queue=10_000, bookmark_s=10.0)
+# Longer than a run, in seconds.
+_SILENCE_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,31 @@ class ApiObject:
         return "deletionTimestamp" in self.document["metadata"]
 
 
+def server_end(
+    loop: asyncio.AbstractEventLoop, serve: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+) -> asyncio.Protocol:
+    """Return the server's end of a connection; a request that has arrived is answered though its client is gone."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await serve(request)
+        except ConnectionError:
+            # Nobody receives the answer.
+            return web.Response()
+        except Exception as failed:  # noqa: BLE001 - aiohttp alone would answer 500, and go on
+            loop.call_exception_handler({"message": "the API server failed", "exception": failed})
+            return web.Response(status=500)
+
+    return web.Server(handle, loop=loop, access_log=None, keepalive_timeout=_SILENCE_S)()
+
+
+async def begin_stream(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": JSON})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    return response
+
+
 class _Cut(Exception):  # noqa: N818 - an end of a stream, as planned
     """The watch ends here."""
 
@@ -78,8 +108,8 @@ class Api:
         self._lister = Lister()
         self.cluster = self._server.cluster
 
-    def connection(self, process: str) -> Connection:
-        return Connection(process, self.serve)
+    def connection(self, process: str) -> asyncio.Protocol:
+        return server_end(self.loop, partial(self.serve, process))
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """Handle a request without network and faults; raise ApiError."""
@@ -102,59 +132,53 @@ class Api:
     def cut_watches(self) -> None:
         self._server.cut_watches()
 
-    async def serve(self, request: Request, connection: Connection) -> None:
-        """Answer a request, or inject the fault that the seed chose."""
-        self.story.append((self.loop.time(), request.process, f"{request.method} {request.path}", request.body))
+    async def serve(self, process: str, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request of a process, or inject the fault that the seed chose."""
+        body = await request.read()
+        self.story.append((self.loop.time(), process, f"{request.method} {request.path}", body))
         target = parse(request.path)
         assert target is not None, request.path
-        media = request.headers.get("content-type", "").partition(";")[0]
-        call = Call(request.method, target, request.query, media, JSON, request.body)
-        if call.watching:
-            await self._watch(call, connection)
-        else:
-            await self._answer(request, call, connection)
+        call = Call(request.method, target, dict(request.query), request.content_type, JSON, body)
+        return await (self._watch(call, request) if call.watching else self._answer(process, call, request))
 
-    async def _answer(self, request: Request, call: Call, connection: Connection) -> None:
+    async def _answer(self, process: str, call: Call, request: web.BaseRequest) -> web.Response:
         fate = self.faults.fate(request.path)
-        self.witness(request.process)
+        self.witness(process)
         if fate in ("refused", "forbidden"):
-            code, headers = self.faults.code() if fate == "refused" else (403, "")
-            connection.answer(code, encode(ApiError(code, "", "a simulated fault").body()), headers)
-        elif fate == "broken before":
-            connection.break_off()
-        if fate in ("refused", "forbidden", "broken before", "silent before"):
-            return
+            code, headers = self.faults.code() if fate == "refused" else (403, {})
+            return _refusal(ApiError(code, "", "a simulated fault"), headers)
         if fate == "late":
             await asyncio.sleep(self.faults.delay_s())
-        reply = self._carry_out(request, call)
-        self.witness(request.process)
+        response = web.Response()
+        if not fate.endswith(" before"):
+            response = self._carry_out(process, call)
+            self.witness(process)
         if fate == "old":
             await asyncio.sleep(self.faults.delay_s())
-        if fate == "failed after":
-            reply = Reply(504, encode(ApiError(504, "Timeout", "a simulated fault").body()))
-        if fate == "broken after":
-            connection.break_off()
-        elif fate != "silent after":
-            connection.answer(reply.code, reply.body)
+        if fate.startswith("silent"):
+            await asyncio.sleep(_SILENCE_S)
+        if fate.startswith("broken"):
+            drop(request)
+        return _refusal(ApiError(504, "Timeout", "a simulated fault")) if fate == "failed after" else response
 
-    def _carry_out(self, request: Request, call: Call) -> Reply:
+    def _carry_out(self, process: str, call: Call) -> web.Response:
         try:
             reply = answer(self.cluster, self._lister, call)
         except ApiError as error:
-            return Reply(error.code, encode(error.body()))
+            return _refusal(error)
         if call.method != "GET":
-            self.carried_out(request.process, call)
-        return reply
+            self.carried_out(process, call)
+        return web.Response(status=reply.code, body=reply.body, content_type=JSON)
 
-    async def _watch(self, call: Call, connection: Connection) -> None:
-        connection.begin_stream()
-        try:
-            await Stream(self.cluster, call, _LIMITS).run(lambda data: self._carry(connection, data))
-        except (_Cut, ConnectionError):
-            return
-        connection.end_stream()
+    async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
+        response = await begin_stream(request)
+        with suppress(_Cut):
+            await Stream(self.cluster, call, _LIMITS).run(partial(self._carry, request, response))
+        return response
 
-    async def _carry(self, connection: Connection, data: bytes) -> None:
+    async def _carry(self, request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
+        if request.transport is None:
+            raise _Cut
         fate = self.faults.stream_fate()
         if fate == "late":
             await asyncio.sleep(self.faults.delay_s())
@@ -162,10 +186,12 @@ class Api:
             data = b"".join(line * 2 for line in data.splitlines(keepends=True))
         if fate == "stale":
             data = encode({"type": "ERROR", "object": expired("too old resource version").body()}) + b"\n"
-        await connection.chunk(data[: len(data) // 2] if fate == "torn" else data)
+        await response.write(data[: len(data) // 2] if fate == "torn" else data)
         if fate == "torn":
-            connection.break_off()
-        elif fate in ("ended", "stale"):
-            connection.end_stream()
+            drop(request)
         if fate in ("torn", "ended", "stale"):
             raise _Cut
+
+
+def _refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=error.code, body=encode(error.body()), headers=headers, content_type=JSON)

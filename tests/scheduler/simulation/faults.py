@@ -42,9 +42,9 @@ class Faults:
     def stream_fate(self) -> StreamFate:
         return self.source.choice(_STREAM_FAULTS) if self._strikes(self.one_in_batches) else "carried"
 
-    def code(self) -> tuple[int, str]:
+    def code(self) -> tuple[int, dict[str, str]]:
         """Return how a request is refused before anything is done, and its headers."""
-        return self.source.choice(((429, "Retry-After: 1\r\n"), (429, ""), (500, ""), (503, "")))
+        return self.source.choice(((429, {"Retry-After": "1"}), (429, {}), (500, {}), (503, {})))
 
     def delay_s(self) -> float:
         return self.source.uniform(0.1, self.latest_s)

@@ -4,8 +4,10 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+from aiohttp import web
+
+from tests.scheduler.simulation.api import JSON, begin_stream, server_end
 from tests.scheduler.simulation.clock import VirtualLoop
-from tests.scheduler.simulation.http import Connection, Request
 
 _EMPTY = b'{"kind":"List","items":[],"metadata":{"resourceVersion":"1"}}'
 
@@ -17,24 +19,21 @@ class Feed:
     loop: VirtualLoop
     lines: dict[str, deque[bytes]] = field(default_factory=dict)
     more: asyncio.Event = field(default_factory=asyncio.Event)
-    lists: int = 0
 
-    def connection(self, process: str) -> Connection:
-        return Connection(process, self.serve)
+    def connection(self, _: str) -> asyncio.Protocol:
+        return server_end(self.loop, self.serve)
 
     def say(self, path: str, *lines: bytes) -> None:
         self.lines.setdefault(path, deque()).extend(lines)
         self.more.set()
 
-    async def serve(self, request: Request, connection: Connection) -> None:
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.query.get("watch") != "true":
-            self.lists += 1
-            connection.answer(200, _EMPTY)
-            return
-        connection.begin_stream()
-        said = self.lines.setdefault(request.path, deque())
+            return web.Response(body=_EMPTY, content_type=JSON)
+        response = await begin_stream(request)
+        lines = self.lines.setdefault(request.path, deque())
         while True:
-            while said:
-                await connection.chunk(said.popleft() + b"\n")
+            while lines:
+                await response.write(lines.popleft() + b"\n")
             self.more.clear()
             await self.more.wait()

@@ -41,8 +41,9 @@ NODES = ("n1", "n2", "n3")
 # When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
 # at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
 _SETTLED_WITHIN_S = 90.0
-# And what an order has left that was cut is evicted within this long: a leader waits for a minute, and looks each 5 s.
-_LEFT_WITHIN_S = 70.0
+# So much longer if an order was cut or a node keeps VFs: a leader waits for a minute, and looks each 5 s. Then it
+# evicts what the order has left, or gives up room whose VFs are not released.
+_WAIT_S = 70.0
 # The simulated cluster has no admission policies, and says so as it must.
 _UNGUARDED = "admission policy is not enforced"
 # Longer than any request is under way, in seconds.
@@ -168,7 +169,8 @@ class World:
         for scheduler in self.slots.values():
             self.loop.thaw(scheduler.name)
         self.disruptions.stop()
-        within = _SETTLED_WITHIN_S + (_LEFT_WITHIN_S if any(self.disruptions.left()) else 0.0)
+        waits = any(self.disruptions.left()) or any(agent.keeps for agent in self.agents.values())
+        within = _SETTLED_WITHIN_S + _WAIT_S * waits
         until = self.loop.time() + within
         while (late := self.unsettled()) and self.loop.time() < until:
             for agent in self.agents.values():
