@@ -20,7 +20,7 @@ from tests.scheduler.reference.messages import refusal
 
 
 class Boxes:
-    """A correct constraint: a node has named boxes, a pod gets any one; faulty ones are derived from it."""
+    """A correct constraint: a node has named boxes, a pod gets any so many; faulty ones are derived from it."""
 
     def read_request(self, pod: PodSide) -> Any:
         return int(pod.text)
@@ -29,10 +29,10 @@ class Boxes:
         return dict.fromkeys(node.text.split(), "")
 
     def judge(self, request: Any, left: Units[Any]) -> Any:
-        return 50 if left.free else "no box is free"
+        return 50 if len(left.free) >= request else "not enough free boxes"
 
     def place(self, request: Any, left: Units[Any], beside: Mapping[str, Proposal]) -> Iterable[Any]:
-        yield Proposal((left.free[0][0],))
+        yield Proposal(tuple([box for box, _ in left.free[:request]]))
 
 
 BOXES = Kinds([Kind("box", Boxes())])

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.actors import Action, Actors
-from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.cluster import BOXES, CLASSES, OFFER_MBPS, VFS, PodState
 from tests.scheduler.simulation.jobs import Job
 
 if TYPE_CHECKING:
@@ -237,8 +236,8 @@ class Actions(Actors):
         pci = self._world.agents[node].hardware.inventory().pfs[index].vf_pci(vf)
         assigned = AssignedVf(f"pf{index}", vf, pci, "ethernet", f"rail{index}")
         named = self._source.choice((pod.uid, pod.uid, pod.uid, "of-another-pod"))
-        unit = {"units": [f"b{self._source.randrange(fake_units.UNITS)}"]}
-        text = dump_assignment(Assignment(named, node, (assigned,), {fake_units.KIND: unit}))
+        unit = {"units": [self._source.choice(BOXES)]}
+        text = dump_assignment(Assignment(named, node, (assigned,), {"box": unit}))
         self._cluster.annotate(pod, names.ASSIGNMENT, text)
 
     def _foreign_bind(self, pod: PodState) -> None:

@@ -10,7 +10,6 @@ from mooring.annotations.inventory import HELD_BY, Inventory, Out, Pf, dump_inve
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from tests.scheduler.decisions.documents import node_status, pf
-from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import MERGE, Api, ApiObject, Json
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -23,6 +22,9 @@ OFFER_MBPS = 90_000
 VFS = (3, 2)
 RACK = "topology.kubernetes.io/rack"
 CPUS = 8
+# Each node has these boxes, a kind of resources as a plug-in package would add it.
+BOXES = ("b0", "b1", "b2")
+_BOX_REQUEST, _BOX_INVENTORY = names.REQUEST_OF + "box", names.INVENTORY_OF + "box"
 
 
 def rack_of(node: str) -> str:
@@ -70,12 +72,12 @@ class PodState(ApiObject):
 
     @property
     def units(self) -> tuple[str, ...]:
-        section: Any = self.claim.ext.get(fake_units.KIND, {}) if self.claim else {}
+        section: Any = self.claim.ext.get("box", {}) if self.claim else {}
         return tuple(section.get("units", ()))
 
     @property
     def wanted_units(self) -> int:
-        return int(self.annotations.get(fake_units.REQUEST, "0"))
+        return int(self.annotations.get(_BOX_REQUEST, "0"))
 
     @property
     def claims(self) -> list[str]:
@@ -185,7 +187,7 @@ class Cluster:
         if self.declares_runs and self._serial % 4:
             # Pods end when chance says so: before that or after it.
             annotations[names.RUNS] = f"{(7 * self._serial) % 120 + 5}s"
-        annotations |= {fake_units.REQUEST: str(more["units"])} if more.get("units") else {}
+        annotations |= {_BOX_REQUEST: str(more["units"])} if more.get("units") else {}
         resources = {"requests": {"cpu": more.get("cpu", "100m")}}
         if more.get("spec", {}).get("schedulerName") == "default-scheduler":
             # kube-scheduler sends a pod to its extender only if a container names a managed resource.
@@ -237,10 +239,7 @@ class Cluster:
             labels = {"kubernetes.io/hostname": name, RACK: rack_of(name)}
             self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
             self.patch_node(name, {"spec": {"taints": None}})
-        inventories = {
-            names.INVENTORY: dump_inventory(hardware.inventory()),
-            fake_units.INVENTORY: str(fake_units.UNITS),
-        }
+        inventories = {names.INVENTORY: dump_inventory(hardware.inventory()), _BOX_INVENTORY: " ".join(BOXES)}
         self.patch_node(name, {"metadata": {"annotations": inventories}})
         status = node_status({"cpu": str(CPUS)}, ready=ready, boot=kernel_boot or hardware.boot)
         self.patch_node(name, {"status": status}, "/status")

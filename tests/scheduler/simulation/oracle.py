@@ -9,9 +9,8 @@ from mooring.annotations.inventory import Inventory, Pf, read_inventory
 from mooring.annotations.rates import PodRates, read_rates, read_rates_in_force
 from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
-from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
-from tests.scheduler.simulation.cluster import CPUS, PodState, cable_of
+from tests.scheduler.simulation.cluster import BOXES, CPUS, PodState, cable_of
 
 
 def placement(pod: PodState, count: int, nodes: dict[str, Json], live: Sequence[PodState]) -> tuple[str, ...]:
@@ -47,7 +46,7 @@ def has_cpu(pod: PodState, there: Iterable[PodState]) -> bool:
 
 def _units_fit(wanted: int, node: Json, there: Sequence[PodState]) -> bool:
     taken = {unit for pod in there for unit in pod.units}
-    return not wanted or (_is_of_this_boot(node) and len(taken) + wanted <= fake_units.UNITS)
+    return not wanted or (_is_of_this_boot(node) and len(taken) + wanted <= len(BOXES))
 
 
 def _is_of_this_boot(node: Json) -> bool:

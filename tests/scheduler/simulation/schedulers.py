@@ -22,7 +22,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.server.leader import LeadershipLoss
 from scheduler.state.machine import Machine
-from tests.scheduler.simulation import fake_units
+from tests.scheduler.constraints.life import BOXES
 from tests.scheduler.simulation.clock import PROCESS
 
 if TYPE_CHECKING:
@@ -51,22 +51,16 @@ class _Recorded(Machine):
     """A machine whose decisions are recorded."""
 
     scheduler: Scheduler
-    # Waiting Binds that were recorded, by identity.
-    known: dict[int, Bind]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         going, scheduler = frozenset(self.state.removals), self.scheduler
         instructions = super().step(now, record_phase)
         made = instructions or ()
         placed = [one if isinstance(one, Bind) else one.decision for one in made if isinstance(one, Bind | PreBind)]
-        batches = self.binding_cycle._batches.values()
-        waiting = {id(bind): bind for batch in batches for bind in batch.binds.values()}
-        held = [bind for key, bind in waiting.items() if key not in self.known]
-        self.known = waiting
-        scheduler.record(*held)
-        decided = {bind.pod_info.uid: bind for bind in (*placed, *held)}
+        waiting = [bind for batch in self.binding_cycle._batches.values() for bind in batch.binds.values()]
+        decided = {bind.pod_info.uid: bind for bind in (*placed, *waiting) if scheduler.is_new(bind)}
         scheduler.world.jobs.decide(self, list(decided.values()))
-        scheduler.record(*placed)
+        scheduler.record(*decided.values())
         for one in made:
             if isinstance(one, DeleteVictims):
                 scheduler.record_order(self, one, going)
@@ -127,11 +121,12 @@ class Scheduler:
 
     def record(self, *decisions: Bind) -> None:
         """Show decisions when they are made: what the node offers later does not count."""
-        for one in decisions:
-            uid, is_new = one.pod_info.uid, self.recorded.get(one.pod_info.uid) is not one
-            self.recorded[uid] = one
-            if is_new:
-                self._decide(uid, one.assigned.node, dict(one.annotations))
+        for one in filter(self.is_new, decisions):
+            self.recorded[one.pod_info.uid] = one
+            self._decide(one.pod_info.uid, one.assigned.node, dict(one.annotations))
+
+    def is_new(self, decision: Bind) -> bool:
+        return self.recorded.get(decision.pod_info.uid) is not decision
 
     def record_order(self, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
         self.world.preempt(self.name, machine, order, going)
@@ -150,7 +145,7 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    own = {"kinds": fake_units.kinds(), "portion": 3, "group_options": _GROUP_OPTIONS}
+    own = {"kinds": BOXES, "portion": 3, "group_options": _GROUP_OPTIONS}
     scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
-    recorded.scheduler, recorded.known = scheduler, {}
+    recorded.scheduler = scheduler
     return recorded

@@ -244,7 +244,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
     """Give a loop in virtual time; all clocks, threads and chances are the simulation's meanwhile."""
     loop = VirtualLoop()
     chance = random.Random(seed + 3)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=lambda: loop) as runner:
         # aiohttp reads this clock to drop idle connections; it has its own name for it.
         for clock in ("time.monotonic", "aiohttp.connector.monotonic"):
             patch.setattr(clock, loop.look)
@@ -262,23 +262,12 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(gc, "freeze", lambda: None)
         gc.disable()
         random.seed(seed)
-        asyncio.set_event_loop(loop)
+        asyncio.set_event_loop(runner.get_loop())
         try:
             yield loop
         finally:
-            loop.run_until_complete(_finish())
             asyncio.set_event_loop(None)
-            loop.close()
             gc.enable()
-
-
-async def _finish() -> None:
-    """Cancel the remaining connections and their streams."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 @contextmanager
