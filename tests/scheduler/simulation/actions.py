@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation.actors import Action, Actors
-from tests.scheduler.simulation.cluster import BOXES, CLASSES, OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.cluster import BOXES, CLASSES, VFS, PodState
 from tests.scheduler.simulation.jobs import Job
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Actions(Actors):
             self._world.api.cut_watches: 6,
             self._create_important: 20,
             lambda: cluster.put_budget(source.choice((0, 1, 5, None))): 6,
-            self._hang: 3,
+            lambda: self._toggle("hangs"): 3,
             self._forbid_binds: 2,
-            self._keep: 1,
+            lambda: self._toggle("keeps"): 1,
             self._create_job: 24,
             self._on(self._jobs.jobs.values, self._replace_members): 24,
             self._on(self._jobs.by_pod_group, self._change_pod_group): 4,
@@ -200,16 +200,6 @@ class Actions(Actors):
             request = self._source.choice((None, *_SCARCE))
             self._cluster.create_pod(request, cpu=self._source.choice(("100m", "3", "9")), spec=spec)
 
-    def _hang(self) -> None:
-        """Let a node's kubelet stop for a while, so that pods that are deleted there stay, or let it continue."""
-        agent = self._agent()
-        agent.hangs = not agent.hangs
-
-    def _keep(self) -> None:
-        """Let a node withhold the VFs of deleted pods, or release all of them."""
-        agent = self._agent()
-        agent.keeps = not agent.keeps
-
     def _forbid_binds(self) -> None:
         """Let an operator's webhook refuse all Bindings for a while, or none any more."""
         self._world.faults.forbids_binds = self._source.random() < 0.3
@@ -244,19 +234,6 @@ class Actions(Actors):
         """Let another scheduler bind first."""
         self._cluster.bind_elsewhere(pod, self._node())
         self._world.promises.claim(pod.uid)
-
-    def _change_hardware(self) -> None:
-        """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser publishes it."""
-        name, index = self._node(), self._source.randrange(2)
-        hardware = self._world.agents[name].hardware
-        what = self._source.randrange(3)
-        if what == 0:
-            hardware.out[index] ^= {self._source.randrange(VFS[index])}
-        elif what == 1:
-            hardware.up[index] = not hardware.up[index]
-        else:
-            hardware.offer_mbps[index] = self._source.choice((0, 50_000, OFFER_MBPS, OFFER_MBPS))
-        self._world.tell(name)
 
     def _reboot(self) -> None:
         """Let a node come back with a new boot id, which its advertiser may publish later than its kubelet."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from devcluster.apiserver.status import ApiError
 from mooring import names
-from tests.scheduler.simulation.cluster import PodState
+from tests.scheduler.simulation.cluster import OFFER_MBPS, VFS, PodState
 from tests.scheduler.simulation.kubelet import NodeAgent
 
 if TYPE_CHECKING:
@@ -37,12 +38,9 @@ class Actors:
         weights = self.weights()
         for _ in range(steps):
             (act,) = self._source.choices(list(weights), list(weights.values()))
-            try:
-                waiting = act()
-            except ApiError:
-                waiting = None
-            if isinstance(waiting, Awaitable):
-                await waiting
+            with suppress(ApiError):
+                if isinstance(waiting := act(), Awaitable):
+                    await waiting
             await asyncio.sleep(self._source.expovariate(1 / self.step_s))
             await self._world.revive()
             self._world.check()
@@ -99,6 +97,24 @@ class Actors:
     def _thaw(self) -> None:
         for scheduler in self._slots.values():
             self._world.loop.thaw(scheduler.name)
+
+    def _toggle(self, flag: Literal["hangs", "keeps", "refuses_rates"]) -> None:
+        """Let a node go wrong in this way for a while, or no longer."""
+        agent = self._agent()
+        setattr(agent, flag, not getattr(agent, flag))
+
+    def _change_hardware(self) -> None:
+        """Take a VF out or back, a PF down or up, or let a link degrade; the advertiser publishes it."""
+        name, index = self._node(), self._source.randrange(2)
+        hardware = self._world.agents[name].hardware
+        what = self._source.randrange(3)
+        if what == 0:
+            hardware.out[index] ^= {self._source.randrange(VFS[index])}
+        elif what == 1:
+            hardware.up[index] = not hardware.up[index]
+        else:
+            hardware.offer_mbps[index] = self._source.choice((0, 50_000, OFFER_MBPS, OFFER_MBPS))
+        self._world.tell(name)
 
     def _request(self, pod: PodState, request: str | None) -> None:
         """Let a user change what a pod requests."""

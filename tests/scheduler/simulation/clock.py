@@ -11,6 +11,7 @@ import itertools
 import selectors
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -62,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._signals: dict[str, Callable[[], object]] = {}
         self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
         self.connect: Callable[[Callable[[], Any], socket.socket | None], tuple[asyncio.Transport, Any]]
-        self.listen: Callable[[Callable[[], Any]], Any]
+        self.listen: Callable[[Callable[[], Any]], AbstractContextManager[None]]
         super().__init__(_NoSelector())
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
@@ -122,9 +123,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def create_connection(self, protocol_factory: Any, *_: Any, **options: Any) -> tuple[asyncio.Transport, Any]:
         return self.connect(protocol_factory, options.get("sock"))
-
-    async def create_server(self, protocol_factory: Any, *_: Any, **options: Any) -> Any:
-        return self.listen(protocol_factory)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any

@@ -70,7 +70,6 @@ class Disruptions:
             ends_after = None
             if self.cuts is not None and not self._is_over and self.cuts.random() < 0.5:
                 ends_after = self.cuts.randrange(len(uids), 2 * len(uids))
-            self.met["orders"] += 1
             self.orders.append(_Order(process, job, uids, ends_after))
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ import contextvars
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,21 +175,16 @@ class KubeScheduler:
         for victim in victims:
             if victim.priority >= pod.priority:
                 self.broken.append(f"{victim.name} should go for {pod.name} on {node}, and is not below it")
-            self._do(self.cluster.delete_pod, victim.name)
+            with suppress(ApiError):
+                self.cluster.delete_pod(victim.name)
 
     def _tell(self, pod: PodState, refused: Mapping[str, str]) -> None:
         """Report to the pod's owner why it waits, if that is new."""
         message = f"0 nodes are available: {sorted(set(refused.values())) or 'Insufficient cpu'}"
         if message != pod.message:
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-            self._do(self.cluster.patch_pod, pod.name, {"status": {"conditions": [condition]}}, "/status")
-
-    def _do(self, act: Any, *arguments: Any) -> None:
-        """Write; a request that the API server refuses has not happened."""
-        try:
-            act(*arguments)
-        except ApiError:
-            return
+            with suppress(ApiError):
+                self.cluster.patch_pod(pod.name, {"status": {"conditions": [condition]}}, "/status")
 
     async def _ask(self, verb: str, body: Json) -> Any:
         """Ask the process that the Service leads to; raise `_Unanswered`."""

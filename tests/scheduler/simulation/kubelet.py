@@ -18,6 +18,7 @@ class NodeAgent:
     hardware: Hardware = field(default_factory=Hardware)
     ledger: dict[str, tuple[str, AssignedVf]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    # Its kubelet starts and stops nothing.
     hangs: bool = False
     # It does not release the VFs of deleted pods; its advertiser lists them as held, and ``tell`` publishes that.
     keeps: bool = False

@@ -8,10 +8,10 @@ import asyncio
 import contextvars
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from mooring.http.connections import Connection, Connections, MakeProtocol
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -23,28 +23,18 @@ CLIENT = "kube-scheduler"
 _FASTEST_S, _USUALLY_S, _SLOW = 0.0005, 0.01, 20
 
 
-class Listener(NamedTuple):
-    """A scheduler that serves: how it answers a connection, and as whose code."""
-
-    network: "Network"
-    process: str
-    accept: ProtocolFactory
-    context: contextvars.Context
-    sockets: tuple[()] = ()
-
-    def close(self) -> None:
-        self.network.listeners.pop(self.process, None)
-
-
 @dataclass
 class Network:
-    """All connections; ``accept`` makes the API server's end of one, for the process that connects."""
+    """All connections; ``accept`` makes the API server's end of one, for the process that connects.
+
+    ``listeners`` are the schedulers that serve: how each answers a connection, and as whose code.
+    """
 
     loop: VirtualLoop
     source: random.Random
     accept: Callable[[str], asyncio.Protocol]
     ends: dict[str, list["End"]] = field(default_factory=dict)
-    listeners: dict[str, Listener] = field(default_factory=dict)
+    listeners: dict[str, tuple[ProtocolFactory, contextvars.Context]] = field(default_factory=dict)
     cut_off_until: dict[str, float] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
 
@@ -72,14 +62,19 @@ class Network:
         if not self.listeners:
             raise ConnectionRefusedError("the Service has no endpoint")
         # Any of them, whether it leads or not.
-        chosen = self.listeners[self.source.choice(sorted(self.listeners))]
-        return chosen.process, chosen.accept, chosen.context.copy()
+        chosen = self.source.choice(sorted(self.listeners))
+        accept, context = self.listeners[chosen]
+        return chosen, accept, context.copy()
 
-    def listen(self, factory: ProtocolFactory) -> Listener:
+    @contextmanager
+    def listen(self, accept: ProtocolFactory) -> Iterator[None]:
         """Make the running process reachable by the Service."""
         process = PROCESS.get()
-        listener = self.listeners[process] = Listener(self, process, factory, contextvars.copy_context())
-        return listener
+        self.listeners[process] = accept, contextvars.copy_context()
+        try:
+            yield
+        finally:
+            self.listeners.pop(process, None)
 
     def arrival(self, process: str) -> float:
         """Return when a packet of now arrives."""
@@ -118,11 +113,8 @@ async def accepting(_address: str, connections: Connections, make: MakeProtocol,
         connections._open[connection] = None
         return protocol
 
-    listener = await asyncio.get_running_loop().create_server(made, "", 0)
-    try:
+    with cast("VirtualLoop", asyncio.get_running_loop()).listen(made):
         yield
-    finally:
-        listener.close()
 
 
 class End(asyncio.Transport):

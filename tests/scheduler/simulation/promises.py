@@ -155,12 +155,10 @@ class Promises:
         return held.total()
 
     def check(self) -> None:
-        """Raise AssertionError if a pod is bound otherwise than was decided, or a node has given more than it has."""
+        """Raise AssertionError if a pod is bound otherwise than was decided."""
         for pod in self._cluster.live():
             if process := self._written[pod.uid].process:
                 self._check_assignment(pod, self._decision(process, pod, pod.node))
-        for agent in self._world.agents.values():
-            assert not (over := agent.over((), ())), f"{agent.name}: {over}"
 
     def _check_assignment(self, pod: PodState, made: Decision | None) -> None:
         assert made is not None, f"{pod.name} is bound otherwise than was decided"

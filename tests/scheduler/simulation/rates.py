@@ -15,7 +15,7 @@ from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
 from tests.scheduler.simulation.actors import Action, Actors
 from tests.scheduler.simulation.api import Json
-from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, cable_of
+from tests.scheduler.simulation.cluster import CLASSES, PodState, cable_of
 from tests.scheduler.simulation.faults import STALE_S
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.oracle import allocated, in_force, reserved_by
@@ -55,7 +55,6 @@ class Rates:
         was = tuple(one.min_tx_rate or 0 for one in known.rates) if known else [vf.min_tx_rate for vf in pod.vfs]
         self._written[pod.uid] = rates
         if self._world.promises.leader != process:
-            self.met["written late"] += 1
             self.unled.add(pod.uid)
             return
         raised = [
@@ -221,7 +220,7 @@ class RateEdits(Actors):
             self._sync_node: 160,
             self._apply: 160,
             lambda: self._world.rates.publish(self._node()): 160,
-            self._refuse: 10,
+            lambda: self._toggle("refuses_rates"): 10,
             self._change_hardware: 10,
             lambda: self._reboot(self._agent()): 4,
             self._go_back: 20,
@@ -280,20 +279,6 @@ class RateEdits(Actors):
             live = [pod for pod in self._cluster.live() if pod.node == agent.name]
             pods = {pod.uid: rates for pod in live if (rates := allocated(pod))}
             agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
-
-    def _refuse(self) -> None:
-        """Let a NIC refuse to raise any rate, or none."""
-        agent = self._agent()
-        agent.refuses_rates = not agent.refuses_rates
-
-    def _change_hardware(self) -> None:
-        name, index = self._node(), self._source.randrange(2)
-        hardware = self._world.agents[name].hardware
-        if self._source.random() < 0.3:
-            hardware.up[index] = not hardware.up[index]
-        else:
-            hardware.offer_mbps[index] = self._source.choice((50_000, OFFER_MBPS, OFFER_MBPS))
-        self._world.tell(name)
 
     def _reboot(self, agent: NodeAgent) -> None:
         """Let a node lose all that a boot does not survive; the kubelet makes the sandboxes of its pods again."""

@@ -1,12 +1,13 @@
 """The storage of the simulated cluster: claims of users, and a random volume controller and provisioner."""
 
+import itertools
 from collections.abc import Iterator
 
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.simulation.api import MERGE, Api, ApiObject, Json
 from tests.scheduler.simulation.cluster import PodState
+from tests.scheduler.volume_store import HOST, on
 
-HOST = "kubernetes.io/hostname"
 _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 _VOLUMES = "/api/v1/persistentvolumes"
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -32,7 +33,7 @@ class Storage:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._serial = 0
+        self._numbers = itertools.count(1)
         late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
         api.call("POST", _CLASSES, {"metadata": {"name": _CLASS}, **late})
 
@@ -56,11 +57,11 @@ class Storage:
 
     def add_volume(self, node: str) -> None:
         """Let an operator add a volume that a claim may take."""
-        self._make(f"static-{self._next()}", node, None)
+        self._make(f"static-{next(self._numbers)}", node, None)
 
     def provision(self, claim: ClaimState) -> None:
         """Make the volume that a claim waits for, and bind the two."""
-        name = f"made-{self._next()}"
+        name = f"made-{next(self._numbers)}"
         self._make(name, claim.selected, claim.name)
         self._bind(claim.name, name)
 
@@ -122,14 +123,12 @@ class Storage:
         return str(term["matchExpressions"][0]["values"][0])
 
     def _make(self, name: str, node: str, claim: str | None) -> None:
-        expression = {"key": HOST, "operator": "In", "values": [node]}
-        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
         spec: Json = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteMany"],
             "storageClassName": _CLASS,
             "csi": {"driver": "csi.x", "volumeHandle": name},
-            **({} if (claim or "").startswith(ANYWHERE) else {"nodeAffinity": affinity}),
+            **({} if (claim or "").startswith(ANYWHERE) else {"nodeAffinity": on(HOST, node)}),
         }
         if claim is not None:
             spec["claimRef"] = {"namespace": "default", "name": claim}
@@ -143,7 +142,3 @@ class Storage:
 
     def _patch_claim(self, name: str, patch: Json) -> None:
         self._api.call("PATCH", f"{_CLAIMS}/{name}", patch, MERGE)
-
-    def _next(self) -> int:
-        self._serial += 1
-        return self._serial
