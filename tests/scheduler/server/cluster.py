@@ -1,8 +1,8 @@
 """A cluster on an API server: what a test does to its objects, and what it reads of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +34,18 @@ async def when(read: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -
         while not holds(answer := await read()):
             await asyncio.sleep(PAUSE_S)
     return answer
+
+
+@asynccontextmanager
+async def beside(*coroutines: Coroutine[Any, Any, Any]) -> "AsyncIterator[list[asyncio.Task[Any]]]":
+    """Run these beside a test, and cancel what has not ended."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def counter(name: str, **labels: str) -> float:
@@ -181,3 +193,10 @@ def given_vfs(pod: Pod) -> list[tuple[str, int]]:
     assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     assert assignment is not None
     return [(vf.pf, vf.vf) for vf in assignment.vfs]
+
+
+def all_given_vfs(pods: Mapping[str, Pod]) -> list[tuple[str, str, int]]:
+    """Return the VFs of all bound pods, each with its node and PF; no VF may be given twice."""
+    given = [(pod.spec.node_name, *vf) for pod in pods.values() if pod.spec.node_name for vf in given_vfs(pod)]
+    assert len(given) == len(set(given))
+    return given

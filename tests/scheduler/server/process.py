@@ -113,7 +113,8 @@ async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def kube_scheduler(config: dict[str, Any], kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
-    """Run kube-scheduler with this configuration."""
+    """Run kube-scheduler with this in its configuration."""
+    config |= {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     config |= {"clientConnection": {"kubeconfig": str(kubeconfig)}, "leaderElection": {"leaderElect": False}}
     (written := folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
     async with running(binary("kube-scheduler"), (f"--config={written}", "--secure-port=0")):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -90,17 +91,17 @@ class ExtenderStage(Stage):
     def __init__(self, server: ApiServer, client: Client) -> None:
         super().__init__(server, client)
         (port,) = free_ports(1)
-        self._address = f"127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{port}"
 
     def may_decide(self) -> bool:
         """Return True: a lease that is lost shows at the next write only."""
         return True
 
     @asynccontextmanager
-    async def answering(self, *, leads: bool = True) -> AsyncIterator[None]:
+    async def answering(self, *, leads: bool = True, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
         async with self.run(), aiohttp.ClientSession() as self._session:
             handlers = ExtenderHandlers(self.machine.extender_pods, self.loop, self.clients, self.clock)
-            async with serve(self._address, handlers):
+            async with serve(self.address, handlers, tls):
                 if leads:
                     await self.lead_now()
                 yield
@@ -112,7 +113,7 @@ class ExtenderStage(Stage):
     async def ask(self, verb: str, body: Any) -> tuple[int, Any]:
         """Ask as kube-scheduler does; return the status and the answer."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        async with self._session.post(f"http://{self._address}/scheduler/{verb}", data=data) as answer:
+        async with self._session.post(f"http://{self.address}/scheduler/{verb}", data=data) as answer:
             text = await answer.text()
             return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 

@@ -52,11 +52,7 @@ async def cluster(real_cluster: RealCluster) -> RealCluster:
 async def test_pending_pods_get_the_messages_of_kube_scheduler(cluster: RealCluster) -> None:
     """Its default profile without dynamic resources, which adds a message about every unschedulable pod."""
     plugins = {"multiPoint": {"disabled": [{"name": "DynamicResources"}]}}
-    config = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}],
-    }
+    config = {"profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}]}
     async with kube_scheduler(config, cluster.kubeconfig, cluster.folder), scheduler(cluster, *ALONE):
         for name, spec in WAITING.items():
             for scheduler_name in ("default-scheduler", "mooring"):

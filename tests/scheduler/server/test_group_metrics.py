@@ -1,9 +1,7 @@
 """What the scheduler exposes about groups."""
 
 from scheduler.server.metrics import _MachineCollector
-from tests.scheduler.group_life import Life, binds, life
-
-__all__ = ["life"]
+from tests.scheduler.group_life import Life, binds
 
 
 def _samples(life: Life) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from devcluster.apiserver.http.faults import Fault
 from mooring.kube.client import Client
 from scheduler.server import leader
 from scheduler.server.leader import Election, LeadershipLoss, LeaseUnsure
-from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.cluster import Cluster, beside
 from tests.support.polling import until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/s"
@@ -38,18 +37,6 @@ class Clock:
             await asyncio.sleep(self.TICK_S)
 
 
-@asynccontextmanager
-async def _running(*coroutines: Any) -> "AsyncIterator[list[asyncio.Task[Any]]]":
-    """Run these beside the test, and cancel what has not ended."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 @pytest.fixture(autouse=True)
 async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clock]:
     """Let a lease last a second of this clock, to be renewed every tenth."""
@@ -58,7 +45,7 @@ async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clock]:
     monkeypatch.setattr(leader, "RENEW_WITHIN_S", 0.7)
     monkeypatch.setattr(leader, "RETRY_S", 0.1)
     monkeypatch.setattr(leader, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    async with _running(clock.run()):
+    async with beside(clock.run()):
         yield clock
 
 
@@ -83,8 +70,8 @@ async def test_the_first_candidate_leads_and_the_second_waits(
     election: Election, rival: Election, cluster: Cluster, clock: Clock
 ) -> None:
     """A lease that nobody held is not taken over from anybody."""
-    async with _running(rival.acquire()) as (waiting,):
-        async with _running(election.keep()) as (keeping,):
+    async with beside(rival.acquire()) as (waiting,):
+        async with beside(election.keep()) as (keeping,):
             await clock.passes(2)
             assert (waiting.done(), keeping.done()) == (False, False)
         async with asyncio.timeout(90):
@@ -140,14 +127,14 @@ async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
 async def test_a_conflict_ends_no_leader(election: Election, cluster: Cluster, clock: Clock) -> None:
     """Somebody only wrote to the lease, a label perhaps: the next look shows who holds it."""
     cluster.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
-    async with _running(election.keep()) as (keeping,):
+    async with beside(election.keep()) as (keeping,):
         await clock.passes(1.5)
         assert (keeping.done(), election.leads, cluster.server.faults.planned) == (False, True, [])
 
 
 async def test_many_candidates_elect_one(client: Client, clock: Clock) -> None:
     """They race for the same creation; the resource version decides."""
-    async with _running(*(Election(client, f"c{number}", "s").acquire() for number in range(8))) as tasks:
+    async with beside(*(Election(client, f"c{number}", "s").acquire() for number in range(8))) as tasks:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await clock.passes(0.6)
         assert [task.done() for task in tasks].count(False) == 7
@@ -175,9 +162,9 @@ async def test_a_lease_that_is_not_whole_is_not_taken_from_its_leader(
     body: bytes, election: Election, rival: Election, cluster: Cluster, clock: Clock
 ) -> None:
     """It would name no holder and no version: the write that takes it would have no precondition."""
-    async with _running(election.keep()):
+    async with beside(election.keep()):
         cluster.plan(Fault("GET", "/leases/", "body", times=3, code=200, body=body))
-        async with _running(rival.acquire()) as (acquiring,):
+        async with beside(rival.acquire()) as (acquiring,):
             await until(lambda: not cluster.server.faults.planned)
             await clock.passes(1)
             assert not acquiring.done()

@@ -9,7 +9,6 @@ import pytest
 
 from devcluster.apiserver.formats import protobuf
 from devcluster.apiserver.http.faults import Fault, FaultKind, webhook_fails
-from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force, read_rates
 from scheduler.cache.assigned_pod import AssignedPod
@@ -69,10 +68,9 @@ RATES = PodWrite(
 each_write = pytest.mark.parametrize("write", [pytest.param(BINDING, id="binding"), pytest.param(RATES, id="rates")])
 
 
-def _plan(server: ApiServer, write: PodWrite, *faults: Fault) -> None:
+def _plan(cluster: Cluster, write: PodWrite, *faults: Fault) -> None:
     """Plan these faults: of the write itself, if they name no other request."""
-    for fault in faults:
-        server.faults.plan(replace(fault) if fault.path else replace(fault, method=write.method, path=write.path))
+    cluster.plan(*(one if one.path else replace(one, method=write.method, path=write.path) for one in faults))
 
 
 def _sent(kind: FaultKind, **fields: Any) -> Fault:
@@ -133,7 +131,7 @@ async def test_an_unknown_outcome_is_repeated_until_it_is_known(
 ) -> None:
     """Carried out or not, the identical write is sent again; one that was carried out is found to be ours."""
     pod = await cluster.add_pod()
-    _plan(cluster.server, write, *faults)
+    _plan(cluster, write, *faults)
     assert (await write.send(cluster, pod)).kind == write.success
     assert not cluster.server.faults.planned
     assert write.is_shown(await cluster.pod())
@@ -156,7 +154,7 @@ async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     """Without an earlier copy nobody waits or reads the pod back; a write whose answer was lost may be ours."""
     monkeypatch.setattr(writes, "ON_ITS_WAY_S", 0.01 if earlier else 1000.0)
     pod = await cluster.add_pod()
-    _plan(cluster.server, write, _sent(earlier) if earlier else _read("drop_before", times=1000), refusal)
+    _plan(cluster, write, _sent(earlier) if earlier else _read("drop_before", times=1000), refusal)
     result = await write.send(cluster, pod)
     assert [fault.times for fault in cluster.server.faults.planned] == ([] if earlier else [1000])
     if earlier == "drop_after":
@@ -177,7 +175,7 @@ async def test_a_webhook_that_takes_longer_than_the_first_try_is_waited_for(clus
 async def test_a_read_back_that_is_refused_is_repeated(cluster: Cluster) -> None:
     """A 409 of unknown meaning, and then no permission to read: the outcome waits until the pod can be read."""
     pod = await cluster.add_pod()
-    _plan(cluster.server, BINDING, _sent("answer", code=409), _read("answer", times=2, code=403))
+    _plan(cluster, BINDING, _sent("answer", code=409), _read("answer", times=2, code=403))
     assert (await _bind(cluster, pod)).kind == "changed"
 
 
@@ -185,7 +183,7 @@ async def test_a_read_back_that_is_refused_is_repeated(cluster: Cluster) -> None
 async def test_a_pod_that_is_gone_and_another_of_its_name_are_not_written(cluster: Cluster, write: PodWrite) -> None:
     """Gone before the write, or between a lost request and its repetition: there is nothing to hold."""
     old = await cluster.add_pod()
-    _plan(cluster.server, write, _sent("drop_before"))
+    _plan(cluster, write, _sent("drop_before"))
     writing = asyncio.create_task(write.send(cluster, old))
     await cluster.delete("p")
     assert (await writing).kind == "gone"
@@ -231,7 +229,7 @@ async def test_rates_of_a_pod_that_has_changed_are_decided_again(cluster: Cluste
     pod = await cluster.add_pod()
     await cluster.annotate("p", own="kept")
     assert (await RATES.send(cluster, pod)).kind == "changed"
-    _plan(cluster.server, RATES, _sent("drop_before"))
+    _plan(cluster, RATES, _sent("drop_before"))
     writing = asyncio.create_task(RATES.send(cluster, await cluster.pod()))
     await cluster.annotate("p", own="again")
     assert (await writing).kind == "changed"

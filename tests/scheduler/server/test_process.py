@@ -11,20 +11,12 @@ from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.processes import free_ports
 from mooring import names
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
-from scheduler.kube.objects import Pod
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.server.cluster import Cluster, given_vfs, when
+from tests.scheduler.server.cluster import Cluster, all_given_vfs, when
 from tests.scheduler.server.process import ALONE, page, scheduler
 
 # What becomes of a Binding.
 LOST: tuple[tuple[FaultKind, int], ...] = (("drop_after", 0), ("drop_before", 0), ("answer", 500), ("answer", 429))
-
-
-def _given(pods: dict[str, Pod]) -> list[tuple[str | None, str, int]]:
-    """Return the VFs of all pods, each with its node and PF; no VF may be given twice."""
-    given = [(pod.spec.node_name, *vf) for pod in pods.values() for vf in given_vfs(pod)]
-    assert len(given) == len(set(given))
-    return given
 
 
 async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster) -> None:
@@ -39,12 +31,12 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster) -> None
             await cluster.add_pod(f"p{generation}", '[{"min_tx_rate":20000},{}]')
             await cluster.bound(f"p{generation}")
             killed.process.kill()
-    assert len(_given(await cluster.pods())) == 8
+    assert len(all_given_vfs(await cluster.pods())) == 8
     await cluster.add_pod("late", "[{}]")
     async with scheduler(cluster, *ALONE):
         assert refusal(await cluster.message_of("late")) == "0/2 nodes are available: 2 not enough free RDMA VFs."
         await cluster.delete("p0")
-        _given(await cluster.bound("late"))
+        all_given_vfs(await cluster.bound("late"))
 
 
 async def test_a_bound_pod_has_a_signature_and_the_reasons_of_its_placement(cluster: Cluster, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,22 +20,15 @@ from scheduler.kube.workload_objects import CONDITION_TYPES, PodGroup
 from scheduler.server import report_writer as writing
 from scheduler.server.report_writer import ReportWriter
 from tests.scheduler.group_life import changed
-from tests.scheduler.server.cluster import PODS, Cluster, own_server_only, when
+from tests.scheduler.server.cluster import PODS, Cluster, beside, own_server_only, when
 from tests.support.polling import until
-
-
-@asynccontextmanager
-async def _at_work(writer: ReportWriter) -> AsyncIterator[ReportWriter]:
-    task = asyncio.create_task(writer.run())
-    yield writer
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture
 async def writer(client: Client) -> AsyncIterator[ReportWriter]:
     """Give a writer at work."""
-    async with _at_work(ReportWriter(client, "mooring")) as writer:
+    writer = ReportWriter(client, "mooring")
+    async with beside(writer.run()):
         yield writer
 
 
@@ -143,7 +135,7 @@ async def test_reports_are_written_at_a_limited_rate(
         events = len(await cluster.events())
         return (0, events + conditions) if is_amid else (events, conditions)
 
-    async with _at_work(writer):
+    async with beside(writer.run()):
         for number in range(10):
             writer.put(_no_room(await cluster.add_pod(f"p{number}")))
         await when(counts, lambda reached: sum(reached) >= sum(written))
@@ -162,7 +154,7 @@ async def test_events_are_dropped_when_too_many_wait(cluster: Cluster, monkeypat
     writer = ReportWriter(cluster.client, "mooring")
     for number in range(20):
         writer.put(_scheduled(await cluster.add_pod(f"p{number}")))
-    async with _at_work(writer):
+    async with beside(writer.run()):
         await writer.flush()
         assert len(await cluster.events()) == 5
 
@@ -210,8 +202,7 @@ async def test_a_failing_webhook_delays_no_report_of_other_namespaces(
 )
 async def test_what_could_not_be_written_is_written_once(cluster: Cluster, writer: ReportWriter, fault: Fault) -> None:
     """One event, and the newest condition; a repetition that finds the event is no failure."""
-    cluster.plan(replace(fault))
-    cluster.plan(webhook_fails("PATCH", "/p/status$"))
+    cluster.plan(fault, webhook_fails("PATCH", "/p/status$"))
     with capture_logs() as lines:
         writer.put(_no_room(await cluster.add_pod()))
         await _reported(cluster)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from devcluster.processes import free_ports
-from tests.scheduler.server.cluster import LEASE, Cluster, given_vfs, when
+from tests.scheduler.server.cluster import LEASE, Cluster, all_given_vfs, when
 from tests.scheduler.server.process import Scheduler, page, replicas
 from tests.support.polling import until
 
@@ -43,8 +43,7 @@ async def pair(cluster: Cluster) -> AsyncIterator[Pair]:
         await pair.add_pod("before", "[{}]")
         await pair.bound("before")
         yield pair
-    given = [vf for pod in (await pair.pods()).values() if pod.spec.node_name for vf in given_vfs(pod)]
-    assert len(given) == len(set(given))
+    all_given_vfs(await pair.pods())
 
 
 async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(pair: Pair) -> None:

@@ -23,7 +23,6 @@ NODES = {"n1": {ZONE: "a", RACK: "1"}, "n2": {ZONE: "b", RACK: "2"}, "n3": {RACK
 _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 _STORAGE = "/apis/storage.k8s.io/v1"
 _SIZE = {"storage": "1Gi"}
-CONFIG = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def _in(key: str, *values: str) -> Json:
@@ -133,7 +132,7 @@ async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, S
         await _furnish_nodes(client)
         sides = Side(client, "default-scheduler"), Side(client, "mooring")
         await asyncio.gather(*(side.furnish(case, given) for side in sides for case, given in CASES.items()))
-        async with kube_scheduler(dict(CONFIG), own_server, tmp_path), scheduler(Cluster(client, own_server), *ALONE):
+        async with kube_scheduler({}, own_server, tmp_path), scheduler(Cluster(client, own_server), *ALONE):
             yield sides
 
 

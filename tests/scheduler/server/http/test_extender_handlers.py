@@ -10,7 +10,7 @@ from devcluster.apiserver.http.faults import Fault
 from scheduler.server.http import extender_handlers
 from scheduler.server.http import extender_server as servers
 from scheduler.server.http.extender_handlers import RIT_BLIND, RIT_FULL, RIT_INVALID
-from tests.scheduler.server.cluster import given_vfs, when
+from tests.scheduler.server.cluster import beside, given_vfs, when
 from tests.scheduler.server.stage import ExtenderStage
 from tests.support.polling import until
 
@@ -151,7 +151,6 @@ async def test_a_long_list_delays_no_other_request(stage: ExtenderStage, monkeyp
             await asyncio.sleep(0)
 
     pod = await stage.request("a")
-    counting = asyncio.create_task(count())
-    await stage.refused("filter", pod, *(f"n{index}" for index in range(2000)))
-    counting.cancel()
+    async with beside(count()):
+        await stage.refused("filter", pod, *(f"n{index}" for index in range(2000)))
     assert turns > 2000

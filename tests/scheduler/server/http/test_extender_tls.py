@@ -10,15 +10,9 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-from devcluster.processes import free_ports
-from mooring.kube.access import Access
-from mooring.kube.client import Client
 from mooring.program.config import ConfigError
-from scheduler.server.http.extender_handlers import ExtenderHandlers
-from scheduler.server.http.extender_server import serve, server_tls
-from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.report_writer import ReportWriter
-from scheduler.state.machine import Machine
+from scheduler.server.http.extender_server import server_tls
+from tests.scheduler.server.stage import ExtenderStage
 from tests.support.certificates import Authority, Pair
 
 STANDS_BY = "this scheduler does not lead"
@@ -39,16 +33,11 @@ def parties(tmp_path: Path) -> Parties:
 
 
 @asynccontextmanager
-async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[str]:
+async def serving(extender: ExtenderStage, server: Pair, client_ca: Path | str = "") -> AsyncIterator[str]:
     """Start a listening standby, and yield its URL."""
-    (port,) = free_ports(1)
-    nowhere = Client(Access("http://127.0.0.1:1"))
-    clients, machine = ApiClients(nowhere, nowhere), Machine("mooring")
-    loop = Loop(machine, clients, ReportWriter(nowhere, "mooring"), lambda: 0.0)
-    extender_handlers = ExtenderHandlers(machine.extender_pods, loop, clients, lambda: 0.0)
-    tls = server_tls(str(server.certificate), str(server.key), str(client_ca or ""))
-    async with serve(f"127.0.0.1:{port}", extender_handlers, tls):
-        yield f"https://127.0.0.1:{port}/scheduler/filter"
+    tls = server_tls(str(server.certificate), str(server.key), str(client_ca))
+    async with extender.answering(leads=False, tls=tls):
+        yield f"https://{extender.address}/scheduler/filter"
 
 
 async def ask(url: str, authority: Authority, client: Pair | None = None) -> str:
@@ -60,9 +49,9 @@ async def ask(url: str, authority: Authority, client: Pair | None = None) -> str
         return await answer.text()
 
 
-async def test_the_server_proves_its_identity(parties: Parties) -> None:
+async def test_the_server_proves_its_identity(extender: ExtenderStage, parties: Parties) -> None:
     """A client that trusts its authority is answered, over TLS and nothing else, whatever silent client came first."""
-    async with serving(parties.server) as url:
+    async with serving(extender, parties.server) as url:
         _, silent = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
         assert await ask(url, parties.authority) == STANDS_BY
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -73,23 +62,23 @@ async def test_the_server_proves_its_identity(parties: Parties) -> None:
         await silent.wait_closed()
 
 
-async def test_only_clients_with_a_certificate_of_the_ca_are_answered(parties: Parties) -> None:
+async def test_only_clients_of_the_ca_are_answered(extender: ExtenderStage, parties: Parties) -> None:
     """One without a certificate is refused, and so is one of another authority, or self-signed."""
     authority, server, stranger = parties
-    async with serving(server, authority.own.certificate) as url:
+    async with serving(extender, server, authority.own.certificate) as url:
         assert await ask(url, authority, authority.sign("client")) == STANDS_BY
         for refused in (None, stranger.sign("other"), stranger.own):
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
                 await ask(url, authority, refused)
 
 
-async def test_renewed_files_are_used_from_the_next_connection_on(parties: Parties) -> None:
+async def test_renewed_files_are_used_from_the_next_connection_on(extender: ExtenderStage, parties: Parties) -> None:
     """The server's certificate and the clients' authority; a half-finished renewal changes nothing."""
     authority, server, stranger = parties
     trusted = authority.own.certificate.with_name("clients.crt")
     trusted.write_bytes(authority.own.certificate.read_bytes())
     known, other, renewed = authority.sign("client"), stranger.sign("other"), stranger.sign("renewed")
-    async with serving(server, trusted) as url:
+    async with serving(extender, server, trusted) as url:
         server.certificate.write_bytes(renewed.certificate.read_bytes())
         assert await ask(url, authority, known) == STANDS_BY
         server.key.write_bytes(renewed.key.read_bytes())
