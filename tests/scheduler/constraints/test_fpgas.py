@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import Json
 from tests.scheduler.constraints.conftest import REPO, StartLife
-from tests.scheduler.constraints.life import Life, assignment_of, units_of
+from tests.scheduler.constraints.life import KindStory, assignment_of, units_of
 from tests.scheduler.story import play, stories
 
 
@@ -25,11 +25,8 @@ def _path(switch: int, port: int) -> tuple[str, ...]:
     return (f"0000:00:0{switch}.0", f"0000:{switch + 1}0:00.0", f"0000:{switch + 1}1:{port:02x}.0")
 
 
-class Hosts:
+class Hosts(KindStory):
     """The verbs of the stories: nodes with some VFs, and some FPGAs, under each of their switches."""
-
-    def __init__(self, life: Life) -> None:
-        self.life = life
 
     def host(self, vfs: str, fpgas: str, name: str = "n1") -> None:
         """Show a node, as in ``host 4,4 2,4``."""
@@ -49,17 +46,18 @@ class Hosts:
 
         Return the switches of its VFs and its FPGAs, and its node if it is not n1, or why it waits.
         """
-        found = self.life.outcome(
-            self.asking(json.loads(request), *(None if one == "-" else int(one) for one in beside.split(",")))
-        )
-        if isinstance(found, str):
-            return found.removeprefix("0/1 nodes are available: 1 ")
-        node = "" if found.assigned.node == "n1" else f" {found.assigned.node}"
-        return "/".join(",".join(map(str, switches)) for switches in _switches(found)) + node
+        interfaces = (None if one == "-" else int(one) for one in beside.split(","))
+        self.come(f"p{len(self.pods)}", **_fields(json.loads(request), *interfaces))
+        return self.decide()
 
-    def asking(self, request: object, *beside: int | None) -> Pod:
-        asked = dump([{} if interface is None else {"beside": interface} for interface in beside])
-        return self.life.asking(request=request or None, fpga=asked)
+    def given(self, bind: Bind) -> str:
+        node = "" if bind.assigned.node == "n1" else f" {bind.assigned.node}"
+        return "/".join(",".join(map(str, switches)) for switches in _switches(bind)) + node
+
+
+def _fields(request: object, *beside: int | None) -> Json:
+    asked = dump([{} if interface is None else {"beside": interface} for interface in beside])
+    return {"request": request or None, "fpga": asked}
 
 
 def _numbers(text: str) -> list[int]:
@@ -132,7 +130,8 @@ def test_a_placement_is_found_exactly_if_there_is_one(
     hosts = Hosts(start_life(fpgas))
     hosts.show_host(vfs, fpgas_free)
     beside = [interface for interface, count in enumerate(wanted) for _ in range(count)]
-    found = hosts.life.outcome(hosts.asking([{}] * len(wanted), *beside, *[None] * anywhere))
+    asked = _fields([{}] * len(wanted), *beside, *[None] * anywhere)
+    found = hosts.life.outcome(hosts.life.asking(**asked))
     assert isinstance(found, Bind) == _possible(vfs, fpgas_free, wanted, anywhere)
     if isinstance(found, Bind) and (beside or anywhere):
         assert len(set(units_of(found, "fpga"))) == len(beside) + anywhere

@@ -190,6 +190,6 @@ def test_pods_of_equal_requests_share_amounts_and_ports_unless_they_are_long(mak
         assert are_shared == [expected] * 3
 
 
-def test_a_pod_without_containers_ispod_info_of(make_pod: MakePod) -> None:
+def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     """No API server takes one; it counts as nothing."""
     assert set(pod_info_of(make_pod(spec={"containers": None})).scored.values()) == {0}
