@@ -1,5 +1,3 @@
 """A machine, and groups on it."""
 
-from tests.scheduler.cycle.groups.scene import life
-
-__all__ = ["life"]
+from tests.scheduler.cycle.groups.scene import life as life

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from tests.scheduler.group_life import Life, apart, binds
@@ -76,23 +75,6 @@ def test_a_decision_that_takes_several_steps(life: Life, story: str) -> None:
 )
 def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, story: str) -> None:
     play(GroupStory(life), f"nodes n1..4 | come m0..2 | decide m0..2 | {story}")
-
-
-def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> None:
-    """After three rounds they wait for it; their Binds before that have changed the nodes of its members each time."""
-    play(GroupStory(life), "nodes n0..29 | of train 30 | come m0..29 | portion 1")
-    made, singles = list[Bind](), 0
-    for _ in range(2000):
-        if not life.machine.pending_pods.uids() or singles == len([one for one in made if not one.pod_info.interfaces]):
-            singles += 1
-            life.see(life.make_pod(f"single{singles}"))
-        life.now += 0.05
-        made += binds(life.machine.step(life.now) or [])
-        if any(one.pod_info.interfaces for one in made):
-            break
-    assert len([one for one in made if one.pod_info.interfaces]) == 30
-    assert singles > 3
-    life.machine.check()
 
 
 @pytest.mark.parametrize("step_s", [0.003, 0.02])
