@@ -231,9 +231,9 @@ async def test_the_end_waits_for_calls_whose_clients_have_gone(
     """DEL of a start that was given up has ended, and so has the network namespace."""
     recorder.behave(f'test "$CNI_COMMAND" = ADD || {{ sleep 0.5; touch {tmp_path}/deleted; }}\n{_HANG_ADD}')
     async with _runtime(tmp_path) as stub:
-        with pytest.raises(grpc.aio.AioRpcError):
-            await _run(stub, sandbox_config("p1"), timeout=2)
-        assert [call["command"] for call in recorder.calls()] == ["ADD"]
+        call = stub.RunPodSandbox(cri.RunPodSandboxRequest(config=sandbox_config("p1")))
+        await until(lambda: [call["command"] for call in recorder.calls()] == ["ADD"])
+        call.cancel()
     assert (tmp_path / "deleted").exists()
     assert not mounts.mounts_below(tmp_path / "state")
 
