@@ -1,14 +1,16 @@
 """A pod that is decided and waits for its volumes: what it holds meanwhile, and how the wait ends."""
 
+from collections.abc import Callable
+
 import pytest
 
-from mooring.kube.events import Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
-from tests.scheduler.group_life import binds
+from tests.scheduler.group_life import binds, changed, changed_event, identity
 from tests.scheduler.story import play, stories
 from tests.scheduler.volume_store import Store, VolumeStory, messages, pre_binds
 
@@ -158,23 +160,22 @@ def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(scene: 
     play(scene, "claim c v selected=n1 | volume v | bound | wrote | bound > n1")
 
 
-@pytest.mark.parametrize("ending", ["removed", "deleting", "ended", "unreadable", "bound elsewhere", "not listed"])
+ENDINGS: dict[str, Callable[[Pod], Event[Pod]]] = {
+    "removed": lambda pod: Removed(identity(pod)),
+    "unreadable": lambda pod: Unreadable(identity(pod), "x"),
+    "not listed": lambda _: Synced(()),
+    "deleting": lambda pod: changed_event(changed(pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})),
+    "ended": lambda pod: changed_event(changed(pod, status={"phase": "Failed"})),
+    "bound elsewhere": lambda pod: changed_event(changed(pod, spec={"nodeName": "n2"})),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, scene: WaitStory) -> None:
     """Resources and assumed volumes are free again, and no pod is bound later."""
     play(scene, f"{LATE} | nodes n2 | wrote")
-    pod = scene.orders[0].decision.pod_info.pod
-    identity = Identity(pod.metadata.name, "default", pod.metadata.uid)
-    if ending == "removed":
-        scene.machine.pods(Removed(identity), 0.0)
-    elif ending == "unreadable":
-        scene.machine.pods(Unreadable(identity, "x"), 0.0)
-    elif ending == "not listed":
-        scene.machine.handle(Pod, Synced(()), 0.0)
-    else:
-        pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z" if ending == "deleting" else None
-        pod.status.phase = "Failed" if ending == "ended" else "Pending"
-        pod.spec.node_name = "n2" if ending == "bound elsewhere" else ""
-        scene.store.see(pod)
+    pod = scene.pods["p"]
+    scene.machine.handle(Pod, ENDINGS[ending](pod), 0.0)
     play(scene, "claim c v selected=n1 | volume v | bound")
     assigned = scene.machine.cache.assigned(pod.metadata.uid)
     assert (assigned.node if assigned is not None else "") == ("n2" if ending == "bound elsewhere" else "")

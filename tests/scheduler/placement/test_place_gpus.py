@@ -13,7 +13,6 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import ContainerLimit, GpuRequest, Together, Vfs
-from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
@@ -24,6 +23,7 @@ from scheduler.placement.joint import KindPart, VfPart, place_kinds
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
+from tests.scheduler.decisions import documents
 
 
 def gpu(place: Sequence[str], number: int, link: int | None = None, numa: int | None = None) -> Gpu:
@@ -32,11 +32,7 @@ def gpu(place: Sequence[str], number: int, link: int | None = None, numa: int | 
 
 
 def pf(place: str, name: str) -> Pf:
-    pci = f"0001:{len(name):02x}:00.0"
-    can = frozenset({"min_tx_rate"})
-    return Pf(
-        name, pci, "ethernet", "rail0", 100_000, 100_000, True, Indexes.parse("0-7"), pci, can=can, pcie=tuple(place)
-    )
+    return documents.pf(0, 8, name=name, offer_mbps=100_000, pcie=tuple(place))
 
 
 def vfs_of(pfs: Sequence[tuple[Pf, int]]) -> FreeVfs:

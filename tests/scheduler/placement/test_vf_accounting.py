@@ -30,15 +30,14 @@ from scheduler.placement.vf_accounting import (
     vfs_in_inventory,
 )
 from scheduler.plugins.device_rules.rdma_vfs import _VfSums
+from tests.scheduler.decisions import documents
 
 HALF, THIRD = Access(max_share=50, entry=1), Access(max_share=30, entry=2)
 
 
-def pf(number: int, port: str | None = None, **fields: Any) -> Pf:
-    """Make a PF of 100 Mb/s with four VFs."""
-    values: dict[str, Any] = {"link": "ethernet", "network": "rail0", "mbps": 100, "offer_mbps": 100, "up": True}
-    values |= {"pci": f"000{number}:01:00.0", "vf0": f"000{number}:01:00.2", "can": frozenset({"min_tx_rate"})}
-    return Pf(**{"name": f"pf{number}", "vfs": Indexes.of(range(4)), "port": port, **values, **fields})
+def pf(number: int, port: str | None = None, vfs: int = 4, **fields: Any) -> Pf:
+    """Make a PF of 100 Mb/s."""
+    return documents.pf(number, vfs, **{"network": "rail0", "mbps": 100, "offer_mbps": 100, "port": port, **fields})
 
 
 def claim(uid: str, *vfs: tuple[Pf, int, int], namespace: str = "default") -> Claim:
@@ -114,8 +113,7 @@ def test_what_one_pf_of_a_port_gives_the_other_has_not(
 
 def test_a_share_counts_over_all_pfs_of_its_entry() -> None:
     """50 percent of 4 + 3 VFs, rounded down; PFs of another entry, or without a share, do not count."""
-    three = Indexes.of(range(3))
-    pfs = (pf(0, access=HALF), pf(1), pf(2, vfs=three, access=HALF), pf(3, access=THIRD))
+    pfs = (pf(0, access=HALF), pf(1), pf(2, vfs=3, access=HALF), pf(3, access=THIRD))
     first, second = shares_of(pfs)
     assert (first.pfs, first.max_vfs, second.pfs, second.max_vfs) == (0b0101, 3, 0b1000, 1)
     assert [each.vfs for each in caps_for((first, second), "a")] == [3, 1]
