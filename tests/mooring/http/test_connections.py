@@ -137,7 +137,7 @@ async def test_headers_that_take_too_long_end_the_connection() -> None:
 
 async def test_a_body_that_takes_too_long_ends_the_connection() -> None:
     """Nothing is left of its request."""
-    async with serving(limits(request_s=0.2)) as port, clients(port, 1) as (slow,):
+    async with serving(limits(request_s=0.5)) as port, clients(port, 1) as (slow,):
         await slow.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1234")
         assert await slow.closed()
         assert await asked(port) == 200
@@ -145,7 +145,7 @@ async def test_a_body_that_takes_too_long_ends_the_connection() -> None:
 
 async def test_a_connection_without_a_next_request_ends() -> None:
     """One with a next request within the time goes on."""
-    async with serving(limits(idle_s=0.2)) as port, clients(port, 1) as (idle,):
+    async with serving(limits(idle_s=1.0)) as port, clients(port, 1) as (idle,):
         for _ in range(2):
             await idle.send("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await idle.reader.readline()).startswith(b"HTTP/1.1 200")

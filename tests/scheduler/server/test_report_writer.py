@@ -187,7 +187,7 @@ async def test_a_failing_webhook_delays_no_report_of_other_namespaces(
     writer.put(_no_room(await cluster.add_pod("good")))
     await _reported(cluster, "good")
     await when(cluster.events, bool)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
     assert 1000 - cluster.server.faults.planned[0].times < 20
 
 
