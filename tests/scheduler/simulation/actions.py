@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from tests.scheduler.simulation.actors import Action, Actors
+from tests.scheduler.simulation.actors import MOST_MEMBERS, Action, Actors
 from tests.scheduler.simulation.cluster import BOXES, CLASSES, VFS, PodState
 from tests.scheduler.simulation.jobs import Job
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Pods on their own, and members of jobs: neither keeps the other from being created. Pods that may preempt others come
 # also when so many wait that no other pod does.
-_MOST_PODS, _MOST_MEMBERS, _MORE_IMPORTANT = 25, 12, 8
+_MOST_PODS, _MORE_IMPORTANT = 25, 8
 _REQUESTS = (
     None,
     "[]",
@@ -86,7 +86,7 @@ class Actions(Actors):
             self._forbid_binds: 2,
             lambda: self._toggle("keeps"): 1,
             self._create_job: 24,
-            self._on(self._jobs.jobs.values, self._replace_members): 24,
+            self._on(self._jobs.jobs.values, lambda job: self._replace_members(job, ends=0.2)): 24,
             self._on(self._jobs.by_pod_group, self._change_pod_group): 4,
             self._on(self._jobs.running, self._run_again): 12,
         }
@@ -141,7 +141,7 @@ class Actions(Actors):
 
     def _create_job(self) -> None:
         """Let a user create a job; its PodGroup, if it has one, may come later."""
-        if self._jobs.size() >= _MOST_MEMBERS:
+        if self._jobs.size() >= MOST_MEMBERS:
             return
         size = self._source.randrange(2, 5)
         job = Job(
@@ -163,17 +163,6 @@ class Actions(Actors):
         self._jobs.create(job)
         if job.by_pod_group and self._source.random() < 0.7:
             self._jobs.put_pod_group(job)
-
-    def _replace_members(self, job: Job) -> None:
-        """Let a job's controller make again what is missing, or end."""
-        collected, made = self._jobs.sync(job), self._jobs.made[job.name]
-        there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
-        if self._source.random() < 0.2:
-            for pod in there:
-                self._cluster.delete_pod(pod.name)
-        elif self._jobs.size() < _MOST_MEMBERS:
-            for _ in range(job.size - len(there) - collected):
-                self._jobs.add_member(job)
 
     def _run_again(self, job: Job) -> None:
         """Let the running members of a job succeed, and let it run again if none is left; one earlier run stays."""

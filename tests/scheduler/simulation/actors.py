@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from devcluster.apiserver.status import ApiError
 from mooring import names
 from tests.scheduler.simulation.cluster import OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.kubelet import NodeAgent
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
+# Beyond so many pods of jobs none is made.
+MOST_MEMBERS = 12
 Action = Callable[[], object]
 Thing = TypeVar("Thing")
 
@@ -97,6 +100,17 @@ class Actors:
     def _thaw(self) -> None:
         for scheduler in self._slots.values():
             self._world.loop.thaw(scheduler.name)
+
+    def _replace_members(self, job: Job, ends: float = 0.0) -> None:
+        """Let a job's controller make again what is missing, or, at this probability, delete all."""
+        collected, made = self._jobs.sync(job), self._jobs.made[job.name]
+        there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
+        if self._source.random() < ends:
+            for pod in there:
+                self._cluster.delete_pod(pod.name)
+        elif self._jobs.size() < MOST_MEMBERS:
+            for _ in range(job.size - len(there) - collected):
+                self._jobs.add_member(job)
 
     def _toggle(self, flag: Literal["hangs", "keeps", "refuses_rates"]) -> None:
         """Let a node go wrong in this way for a while, or no longer."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.cycle.preemption.potential_victims import whole_group_of
 from scheduler.state.machine import Machine
-from tests.scheduler.simulation.actors import Action, Actors
+from tests.scheduler.simulation.actors import MOST_MEMBERS, Action, Actors
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import CLASSES, Cluster, PodState
 from tests.scheduler.simulation.faults import STALE_S
 from tests.scheduler.simulation.jobs import Job, Jobs
 
-_MOST_MEMBERS, _MOST_IMPORTANT = 12, 5
+_MOST_IMPORTANT = 5
 
 
 @dataclass(eq=False)
@@ -159,7 +159,7 @@ class Rivals(Actors):
             self._on_pod(self._is_member, lambda pod: delete(pod.name)): 1,
             self._create_important: 6,
             self._on_pod(lambda one: one.priority > 0, lambda pod: delete(pod.name)): 3,
-            self._sync_nodes: 12,
+            self._sync_node: 36,
             self._world.api.cut_watches: 1,
         }
 
@@ -167,25 +167,15 @@ class Rivals(Actors):
         return self._jobs.of(pod.uid) is not None and not pod.is_going
 
     def _create_group(self) -> None:
-        if self._jobs.size() < _MOST_MEMBERS:
+        if self._jobs.size() < MOST_MEMBERS:
             name, least = f"whole-{len(self._jobs.jobs)}", self._source.choice((2, 3, 3))
             request, cpu = self._source.choice(("[{}]", "[{},{}]", None)), self._source.choice(("1", "3"))
             job = Job(name, 3, least, request, cpu, by_pod_group=True)
             self._jobs.put_pod_group(job)
             self._jobs.create(job)
 
-    def _replace_members(self, job: Job) -> None:
-        """Let a job's controller make again what is missing."""
-        there = [pod for pod in self._jobs.pods(job) if not pod.is_going]
-        for _ in range(job.size - len(there) if self._jobs.size() < _MOST_MEMBERS else 0):
-            self._jobs.add_member(job)
-
     def _create_important(self) -> None:
         if sum(pod.priority > 0 for pod in self._cluster.pods()) < _MOST_IMPORTANT:
             request = self._source.choice(("[{},{},{}]", "[{},{}]", None))
             spec = {"priorityClassName": self._source.choice(CLASSES)}
             self._cluster.create_pod(request, cpu=self._source.choice(("3", "7")), spec=spec)
-
-    def _sync_nodes(self) -> None:
-        for agent in self._world.agents.values():
-            agent.sync()

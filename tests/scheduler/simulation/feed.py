@@ -32,8 +32,11 @@ class Feed:
             return web.Response(body=_EMPTY, content_type=JSON)
         response = await begin_stream(request)
         lines = self.lines.setdefault(request.path, deque())
-        while True:
-            while lines:
+        # A stream without a reader takes no lines from the next one.
+        while request.transport is not None:
+            if lines:
                 await response.write(lines.popleft() + b"\n")
-            self.more.clear()
-            await self.more.wait()
+            else:
+                self.more.clear()
+                await self.more.wait()
+        return response

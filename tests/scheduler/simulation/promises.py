@@ -51,6 +51,11 @@ class Promises:
     def leader(self) -> str:
         return self.leaders[-1][1]
 
+    def leads(self, process: str, for_s: float = 0.0) -> bool:
+        """Return whether a process has led for so long, and has not stood still."""
+        since, leader = self.leaders[-1]
+        return leader == process and process not in self.paused and since + for_s <= self._loop.time()
+
     def offer(self, node: str) -> None:
         """Record what a node's hardware offers from now on."""
         self._offered[node].append((self._loop.time(), self._world.agents[node].hardware.inventory()))

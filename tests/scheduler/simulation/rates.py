@@ -85,21 +85,12 @@ class Rates:
         for pod in self._cluster.live():
             self._compare(pod, reserved_by(pod, allocated(pod), self._node(pod)), "the API")
             for scheduler in self._world.slots.values():
-                machine = scheduler.machine
-                if machine is None or not self._leads(scheduler.name):
+                # It knows by now what there is.
+                if scheduler.machine is None or not self._world.promises.leads(scheduler.name, STALE_S):
                     continue
-                assigned = machine.cache.assigned(pod.uid)
+                assigned = scheduler.machine.cache.assigned(pod.uid)
                 if assigned is not None and assigned.assignment == pod.claim:
                     self._compare(pod, assigned.reserved, scheduler.name)
-
-    def _leads(self, process: str) -> bool:
-        """Return whether a process has led for so long that it knows what there is, and has not stood still."""
-        since, leader = self._world.promises.leaders[-1]
-        return (
-            leader == process
-            and since + STALE_S < self._world.loop.time()
-            and process not in self._world.promises.paused
-        )
 
     def _compare(self, pod: PodState, reserved: Sequence[int], who: str) -> None:
         agent = self._agents.get(pod.node)

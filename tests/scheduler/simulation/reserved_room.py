@@ -19,10 +19,11 @@ _SAME_S = 1.0
 
 @dataclass
 class ReservedRooms:
-    """Since when each leader's reservations are wrong, and how many spares had room at once at most."""
+    """Since when each leader's reservations are wrong, and whether any spares or promises ever had room."""
 
     since: dict[tuple[str, str], float] = field(default_factory=dict)
-    most_spares: int = 0
+    has_spares: bool = False
+    has_promises: bool = False
     # When each preempting owner's room was first seen.
     _begins: dict[str, float] = field(default_factory=dict)
     # By leader and group, one step ago: spares with the placed members, and a promise with the nodes it began with.
@@ -41,7 +42,7 @@ class ReservedRooms:
         twice = list(_twice(reservations, machine, begins))
         assert not twice, f"{process}: {twice}"
         spares = [one for one in reservations if one.cause == "spare"]
-        self.most_spares = max(self.most_spares, len(spares))
+        self.has_spares |= bool(spares)
         wrongs = {(process, wrong) for one in spares for wrong in _wrongs(one, machine)}
         self.since = {wrong: self.since.get(wrong, now) for wrong in wrongs}
         late = [wrong for wrong, since in self.since.items() if now - since > _GRACE_S]
@@ -66,6 +67,7 @@ class ReservedRooms:
         promises, cache = machine.group_scheduling.backfill._promises, machine.cache
         nodes, befores = {name: cache.node(name) for name in cache.node_names()}, self._promises
         self._promises = {}
+        self.has_promises |= bool(promises)
         for key, promise in promises.items():
             before, old_nodes = befores.get((process, key), (promise, nodes))
             is_later, is_vague = promise.at > before.at + _SAME_S, promise.cause in ("", "nodes have changed")

@@ -157,7 +157,7 @@ class World:
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()
-                if self.promises.leader == scheduler.name and scheduler.name not in self.promises.paused:
+                if self.promises.leads(scheduler.name):
                     self.reserved_rooms.check(scheduler.name, scheduler.machine)
 
     async def settle(self) -> None:
