@@ -17,6 +17,7 @@ from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life
+from tests.scheduler.group_life import as_bound
 
 RULES = Rules("n1")
 
@@ -36,9 +37,8 @@ def _bind(life: Life, request: object) -> Bind:
 
 
 def _config(bind: Bind) -> cri.PodSandboxConfig:
-    annotations = {**bind.pod_info.pod.annotations, **bind.annotations}
     metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.pod_info.uid)
-    encoded = {key: value.encode() for key, value in annotations.items()}
+    encoded = {key: value.encode() for key, value in as_bound(bind).annotations.items()}
     return cri.PodSandboxConfig(metadata=metadata, annotations=encoded)
 
 
@@ -48,30 +48,26 @@ def _recorded(bind: Bind) -> PodRecord:
     return read_pod_record(dump_pod_record(decided.record), pod_record_name(bind.pod_info.uid))
 
 
-def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
+def _call(bind: Bind) -> tuple[Call, Conf]:
     arguments = f"K8S_POD_NAMESPACE=default;K8S_POD_NAME=p;K8S_POD_UID={bind.pod_info.uid}"
     environment = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/p", "CNI_IFNAME": "eth0"}
     raw = {"cniVersion": "1.0.0", "name": "net", "type": "mooring-cni"}
     call = read_call({**environment, "CNI_ARGS": arguments, "CNI_PATH": "/opt/cni/bin"}, json.dumps(raw).encode())
-    return call, read_conf(call, raw | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}, "1.0.0")
+    given = {"io.kubernetes.cri.pod-annotations": dict(bind.annotations)}
+    return call, read_conf(call, raw | {"runtimeConfig": given}, "1.0.0")
 
 
-def test_the_pod_record_and_the_cni_call_carry_the_units(life: Life) -> None:
-    """The record holds it as the scheduler wrote it, and the CNI plugin finds both equal."""
+def test_the_pod_record_and_the_cni_call_carry_the_units_and_no_others(life: Life) -> None:
+    """The record holds them as the scheduler wrote them; shim and CNI plugin refuse another unit."""
     made = _bind(life, [{}])
     record = _recorded(made)
     assert record.assignment.ext == {"licence": {"units": ["cad/0"]}}
-    assert record_to_apply(*_call(made, dict(made.annotations)), record) == record
-
-
-def test_another_unit_than_the_recorded_one_is_refused(life: Life) -> None:
-    made = _bind(life, [{}])
-    record = _recorded(made)
+    assert record_to_apply(*_call(made), record) == record
     forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})
-    made = structs.replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
-    assert isinstance(decide_sandbox(cri.RunPodSandboxRequest(config=_config(made)), record, RULES), Refuse)
+    other = structs.replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
+    assert isinstance(decide_sandbox(cri.RunPodSandboxRequest(config=_config(other)), record, RULES), Refuse)
     with pytest.raises(CniError, match="differs from the one recorded"):
-        record_to_apply(*_call(made, dict(made.annotations)), record)
+        record_to_apply(*_call(other), record)
 
 
 def test_a_pod_without_vfs_is_recorded_and_gets_no_device(life: Life) -> None:
