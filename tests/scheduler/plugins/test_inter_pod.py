@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
-from scheduler.kube.selecting_objects import Service
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference import plugins as rules
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
@@ -128,25 +126,6 @@ def test_pods_of_another_revision_do_not_count_for_spreading(constraint: Json, e
     assert verdicts(pod_topology_spread, "a b", revisions("a1 a1 b2"), incoming) == expected
 
 
-def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
-    """Over hosts and zones, and only as a preference; not a pod that nothing selects, or with its own constraints."""
-    cluster = Cluster(World(nodes(FOUR), crowd("aab")))
-
-    def score(incoming: Json) -> list[int]:
-        return scores(pod_topology_spread, cluster, incoming, cluster.world.nodes)
-
-    assert score(pod()) == [0] * 4
-    metadata = {"name": "s", "namespace": "default"}
-    service = msgspec.convert({"metadata": metadata, "spec": {"selector": {"foo": ""}}}, Service)
-    cluster.pod_counts.default_selectors.put_service(service)
-    assert refusals(pod_topology_spread, cluster, pod()) == [""] * 4
-    found = score(pod())
-    assert found[0] < found[1] < found[2] == found[3] == 100
-    assert score(pod(topologySpreadConstraints=[spread("zone")])) == [0] * 4
-    cluster.pod_counts.default_selectors.remove_service("default", "s")
-    assert score(pod()) == [0] * 4
-
-
 BAR = term(selector={"matchLabels": {"bar": "1"}})
 BOTH = term(namespaces=["n2"], namespaceSelector=TEAM)
 OTHERS = {"matchExpressions": [*FOO["matchExpressions"], {"key": "rev", "operator": "NotIn", "values": ["1"]}]}
@@ -233,7 +212,7 @@ def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
 def test_every_answer_equals_that_of_the_reference_while_the_cluster_changes(seed: int) -> None:
     """Refusals with their words, and scores as they are normalised, for 50 clusters.
 
-    Pods and nodes come and go, rows are used again, namespaces are relabelled: nothing that is kept goes stale.
+    Pods and nodes come and go, rows are used again, namespaces and services change: nothing that is kept goes stale.
     """
     random = Random(seed)
     for number in range(50):
@@ -258,6 +237,9 @@ def _change(random: Random, cluster: Cluster, number: int) -> None:
     elif act < 0.95:
         world.namespaces.pop(name := random.choice("abc"), None)
         cluster.pod_counts.remove_namespace(name)
+    elif act < 0.97 and world.services:
+        gone = world.services.pop()["metadata"]
+        cluster.pod_counts.default_selectors.remove_service(gone["namespace"], gone["name"])
     else:
         name, labels = random.choice("abc"), random.choice([{}, {"team": "x"}, {"team": "y"}])
         world.namespaces[name] = labels
