@@ -6,8 +6,9 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,13 @@ class Api:
                     raise
 
     def watch(self, path: str) -> Iterator[Object]:
-        """Yield watch events until the server ends the stream."""
+        """Yield watch events until the stream ends, which a server that is stopped may cut off."""
         request = urllib.request.Request(f"{self.url}{path}?watch=true", headers=self._headers())
-        with closing(urllib.request.urlopen(request, timeout=600, context=self.tls)) as stream:
+        answer = urllib.request.urlopen(request, timeout=600, context=self.tls)
+        with closing(answer) as stream, suppress(OSError, HTTPException):
             for line in stream:
-                yield json.loads(line)
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -84,10 +87,7 @@ class Recorder:
         threading.Thread(target=self._follow, name="recorder", daemon=True).start()
 
     def _follow(self) -> None:
-        try:
-            for event in self.api.watch("/api/v1/pods"):
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    pod = event["object"]
-                    self.seen.setdefault(pod["metadata"]["uid"], []).append(pod)
-        except (OSError, ValueError):
-            return  # the cluster is going down: what was seen until then is what there is
+        for event in self.api.watch("/api/v1/pods"):
+            if event["type"] in ("ADDED", "MODIFIED"):
+                pod = event["object"]
+                self.seen.setdefault(pod["metadata"]["uid"], []).append(pod)
