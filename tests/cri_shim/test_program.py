@@ -114,7 +114,7 @@ def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> Non
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, hanging_runtime(host / "runtime.sock"):
         systemd.bind(str(host / "notify"))
         systemd.settimeout(90)
-        old = start(*flags, NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="60000000")
+        old = start(*flags, NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="600000000")
         assert systemd.recv(64) == b"READY=1"
         with open_call(host) as call:
             taking = start(*flags, "--take-over")
