@@ -25,7 +25,7 @@ from bench.loads.scheduler_load import Json
 from mooring import names
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.parsing import dump
-from mooring.program.memory import give_back
+from mooring.program.memory import trim_memory
 from scheduler.__main__ import spare_collections
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
@@ -103,7 +103,7 @@ def _identity(name: str) -> Identity:
 
 def _memory_mib() -> float:
     """Return the resident memory without what the C library keeps for later; garbage in cycles counts."""
-    give_back()
+    trim_memory()
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

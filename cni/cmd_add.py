@@ -21,7 +21,7 @@ from cni.vf.detach.detach import detach
 from cni.vf.node import INIT_PENDING, RETURNS_S, Node, in_host_netns, is_prepared
 from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
-from mooring.locks import LockBusyError, hold_all
+from mooring.locks import LockBusyError, hold_locks
 from mooring.records import sandbox_marks
 from mooring.records.ledger import FOLDER, LedgerEntry
 from mooring.records.pod_record import PodRecord
@@ -137,7 +137,7 @@ def _hold_locks(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[No
     """Hold the locks of the VFs; raise CniError 11 that names the holder if they are not free in time."""
     with ExitStack() as locks:
         try:
-            locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
+            locks.enter_context(hold_locks(node.run, pcis, max(deadline - time.monotonic(), 0)))
         except LockBusyError as error:
             entries = (node.ledger.read(pci) for pci in pcis)
             holders = [_holder(entry) for entry in entries if entry is not None]

@@ -98,7 +98,7 @@ async def _serve(config: Config, predecessor: Predecessor | None, in_charge: Cal
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     handlers = frozenset(name.strip() for name in config.runtime_handlers.split(",") if name.strip())
     keys = AssignmentKeys(config.assignment_keys)
-    rules = Rules(config.node_name or socket.gethostname().lower(), handlers, keys.refused)
+    rules = Rules(config.node_name or socket.gethostname().lower(), handlers, keys.refusal)
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)

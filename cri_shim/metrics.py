@@ -66,7 +66,7 @@ class Metrics:
 
         During a handover both shims serve there.
         """
-        self._stop_server = serve_metrics(address, lambda: generate_latest(self.registry), shared=True)
+        self._stop_server = serve_metrics(address, lambda: generate_latest(self.registry), share_address=True)
 
     def stop_server(self) -> None:
         """Leave the address to the shim that has taken over."""

@@ -21,7 +21,7 @@ _INTEGER, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 NUMBERS, TEXT = frozenset({_INTEGER, _FLOAT}), "tag:yaml.org,2002:str"
 # Characters of a number, and of a tag, whose prefix a directive can make long.
 _LONGEST_NUMBER, _LONGEST_TAG = 128, 128
-_SHOWN = 80
+_EXCERPT_LENGTH = 80
 # What PyYAML raises for a value that does not match its tag, such as `!!int ""`.
 _MISMATCHES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -63,10 +63,10 @@ class _Loader(_BASE):  # type: ignore[misc]
             return super().construct_object(node, deep=deep)
         except (YamlError, yaml.YAMLError):
             raise
-        except _MISMATCHES as wrong:
+        except _MISMATCHES as error:
             tag = node.tag.removeprefix("tag:yaml.org,2002:")
-            shown = f"{node.value[:_SHOWN]!r} " if isinstance(node.value, str) else ""
-            raise _at(node.start_mark, f"{shown}does not match the tag {tag!r}: {wrong}") from wrong
+            excerpt = f"{node.value[:_EXCERPT_LENGTH]!r} " if isinstance(node.value, str) else ""
+            raise _at(node.start_mark, f"{excerpt}does not match the tag {tag!r}: {error}") from error
 
 
 def _construct_integer(loader: Any, node: Any) -> int | float:
@@ -89,7 +89,7 @@ def _check_number(node: Any) -> None:
     """Check the length: PyYAML needs quadratic time for numbers in base 60."""
     if len(node.value) > _LONGEST_NUMBER:
         rule = f"a number of {len(node.value)} characters exceeds the limit of {_LONGEST_NUMBER}"
-        raise _at(node.start_mark, f"{node.value[:_SHOWN]!r}…: {rule}")
+        raise _at(node.start_mark, f"{node.value[:_EXCERPT_LENGTH]!r}…: {rule}")
 
 
 _Loader.add_constructor(_INTEGER, _construct_integer)
@@ -114,9 +114,9 @@ def documents(text: str, bounds: Bounds = DEFAULT) -> Iterator[Document]:
     if len(text) > bounds.characters:
         raise YamlError(f"{len(text)} characters exceed the limit of {bounds.characters}")
     if unprintable := Reader.NON_PRINTABLE.search(text):
-        before = text[: unprintable.start()]
+        preceding_text = text[: unprintable.start()]
         rule = f"character {ord(unprintable[0]):#x} is not allowed"
-        raise YamlError(rule, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise YamlError(rule, preceding_text.count("\n") + 1, len(preceding_text) - preceding_text.rfind("\n"))
     events, loader, counter = yaml.parse(text, Loader=_BASE), _Loader(text), _Counter(bounds)
     try:
         while True:
@@ -130,17 +130,17 @@ def documents(text: str, bounds: Bounds = DEFAULT) -> Iterator[Document]:
         loader.dispose()
 
 
-def load_all(text: str, bounds: Bounds = DEFAULT) -> list[Any]:
+def load_documents(text: str, bounds: Bounds = DEFAULT) -> list[Any]:
     """Return the values of a text's documents; raise YamlError."""
     return [document.value() for document in documents(text, bounds)]
 
 
 def only_document(text: str, bounds: Bounds = DEFAULT) -> Document | None:
     """Return a text's only document, None without one; raise YamlError."""
-    found = list(islice(documents(text, bounds), 2))
-    if len(found) > 1:
-        raise _at(found[1].node.start_mark, "a second document begins here, but only one is allowed")
-    return found[0] if found else None
+    first_two = list(islice(documents(text, bounds), 2))
+    if len(first_two) > 1:
+        raise _at(first_two[1].node.start_mark, "a second document begins here, but only one is allowed")
+    return first_two[0] if first_two else None
 
 
 def load(text: str, bounds: Bounds = DEFAULT) -> Any:
@@ -209,9 +209,11 @@ class _Counter:
             self.open.append(_Collection(event.anchor, self.values, self.characters))
             self._add(event, _Anchor(1, 0, 0))
         else:
-            ended = self.open.pop()
-            size = _Anchor(self.values - ended.values, self.characters - ended.characters, ended.levels + 1)
-            self._name(ended.anchor, size)
+            collection = self.open.pop()
+            size = _Anchor(
+                self.values - collection.values, self.characters - collection.characters, collection.levels + 1
+            )
+            self._name(collection.anchor, size)
             if self.open:
                 self.open[-1].levels = max(self.open[-1].levels, size.levels)
 
@@ -250,7 +252,9 @@ class _Counter:
 
 def _check_tag(event: Any) -> None:
     if len(event.tag or "") > _LONGEST_TAG:
-        raise _at(event.start_mark, f"tag {event.tag[:_SHOWN]!r}… exceeds the limit of {_LONGEST_TAG} characters")
+        raise _at(
+            event.start_mark, f"tag {event.tag[:_EXCERPT_LENGTH]!r}… exceeds the limit of {_LONGEST_TAG} characters"
+        )
 
 
 def _count_document(events: Iterator[Any], counter: _Counter) -> bool:

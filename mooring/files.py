@@ -21,7 +21,7 @@ _PORTION = 1 << 16
 NOT_UTF_8 = "\N{REPLACEMENT CHARACTER}"
 _TEMPORARY = ".tmp"
 # Errors for a path that does not exist, or that leads through a file.
-_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -75,7 +75,7 @@ def make_folder(folder: Path, mode: int, group: int | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if group is not None:
         for path in (folder, *folder.iterdir()):
-            with _without_that_group():
+            with _ignore_group_errors():
                 os.chown(path, -1, group, follow_symlinks=False)
     # After chown, which clears the setgid bit.
     folder.chmod(mode if group is None else mode | stat.S_ISGID)
@@ -95,11 +95,11 @@ def write_shared(path: Path, text: str, mode: int = 0o640) -> None:
 
 
 @contextmanager
-def _without_that_group() -> Iterator[None]:
+def _ignore_group_errors() -> Iterator[None]:
     try:
         yield
-    except OSError as refused:
-        if refused.errno not in (errno.EPERM, errno.EINVAL, errno.ENOENT):
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EINVAL, errno.ENOENT):
             raise
 
 
@@ -114,41 +114,41 @@ class ForeignFileError(OSError):
     """The entry at a path was not written by these programs: not a file, too large, or owned by another user."""
 
 
-def read_file(path: Path, most: int = MOST_BYTES) -> str | None:
+def read_file(path: Path, limit: int = MOST_BYTES) -> str | None:
     """Return a file's text, None if it is absent; bytes that are not UTF-8 become `NOT_UTF_8`.
 
     Links are followed, because ConfigMap volumes consist of links. Raise ForeignFileError for other kinds of entries,
-    from which a read may never return, and for more than ``most`` bytes.
+    from which a read may never return, and for more than ``limit`` bytes.
     """
-    content = read_bytes(path, most)
+    content = read_bytes(path, limit)
     return None if content is None else content.decode(errors="replace")
 
 
-def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes | None:
+def read_bytes(path: Path, limit: int = MOST_BYTES) -> bytes | None:
     """Return a file's bytes, with the rules of `read_file`."""
     try:
-        return _read(path, most, os.O_RDONLY, lambda _: None)
+        return _read(path, limit, os.O_RDONLY, lambda _: None)
     except FileNotFoundError:
         return None
 
 
-def read_record(path: Path, most: int = MAX_BYTES) -> str | None:
+def read_record(path: Path, limit: int = MAX_BYTES) -> str | None:
     """Return the text of a file that one of these programs has written, None if it is absent.
 
     Raise ForeignFileError for a link, and for a file that neither root nor this process's user owns.
     """
     try:
-        content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda status: _check_owner(path, status))
-    except OSError as refused:
-        if is_nowhere(refused):
+        content = _read(path, limit, os.O_RDONLY | os.O_NOFOLLOW, lambda status: _check_owner(path, status))
+    except OSError as error:
+        if is_nowhere(error):
             return None
         raise
     return content.decode(errors="replace")
 
 
-def is_nowhere(refused: OSError) -> bool:
+def is_nowhere(error: OSError) -> bool:
     """Return whether the error means that the path does not exist, also if a part of it is not a folder."""
-    return not isinstance(refused, ForeignFileError) and refused.errno in _NOWHERE
+    return not isinstance(error, ForeignFileError) and error.errno in _ABSENCE_ERRORS
 
 
 def is_text_of(path: Path, text: str | None) -> bool:
@@ -169,9 +169,9 @@ def read_own_file(path: Path) -> str | None:
     """
 
     def check(status: os.stat_result) -> None:
-        for found, what in ((status, path), (path.parent.stat(), path.parent)):
-            if not _is_own(found):
-                raise PermissionError(errno.EPERM, "users other than root own it or can write to it", str(what))
+        for entry_status, entry in ((status, path), (path.parent.stat(), path.parent)):
+            if not _is_own(entry_status):
+                raise PermissionError(errno.EPERM, "users other than root own it or can write to it", str(entry))
 
     try:
         content = _read(path, MOST_BYTES, os.O_RDONLY, check)
@@ -186,14 +186,14 @@ def _is_own(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
 
 
-def read_foreign_file(path: Path, most: int, folder: int | None = None) -> str | None:
+def read_foreign_file(path: Path, limit: int, folder: int | None = None) -> str | None:
     """Return the text of a file that a program with fewer privileges writes, None if it is absent.
 
-    Raise OSError for a link, pipe or device, which could redirect or block the reader, and for more than ``most``
+    Raise OSError for a link, pipe or device, which could redirect or block the reader, and for more than ``limit``
     bytes. ``folder`` is the descriptor of a folder to which ``path`` is relative.
     """
     try:
-        content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda _: None, folder)
+        content = _read(path, limit, os.O_RDONLY | os.O_NOFOLLOW, lambda _: None, folder)
     except FileNotFoundError:
         return None
     return content.decode(errors="replace")
@@ -205,38 +205,38 @@ def why_foreign(path: Path) -> ForeignFileError | None:
     try:
         _check_kind(path, status, MAX_BYTES)
         _check_owner(path, status)
-    except ForeignFileError as foreign:
-        return foreign
+    except ForeignFileError as error:
+        return error
     return None
 
 
 def _read(
-    path: Path, most: int, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None
+    path: Path, limit: int, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None
 ) -> bytes:
     """Read a whole regular file. Devices are not even opened, because opening a watchdog device starts it."""
     follows = not flags & os.O_NOFOLLOW
-    _check_kind(path, os.stat(path, dir_fd=folder, follow_symlinks=follows), most)
+    _check_kind(path, os.stat(path, dir_fd=folder, follow_symlinks=follows), limit)
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(descriptor)
-        _check_kind(path, status, most)
+        _check_kind(path, status, limit)
         check(status)
         content = bytearray()
-        while len(content) <= most and (part := os.read(descriptor, min(_PORTION, most + 1 - len(content)))):
+        while len(content) <= limit and (part := os.read(descriptor, min(_PORTION, limit + 1 - len(content)))):
             content += part
     finally:
         os.close(descriptor)
-    if len(content) > most:
-        raise ForeignFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+    if len(content) > limit:
+        raise ForeignFileError(errno.EFBIG, f"longer than {limit} bytes", str(path))
     return bytes(content)
 
 
-def _check_kind(path: Path, status: os.stat_result, most: int) -> None:
+def _check_kind(path: Path, status: os.stat_result, limit: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "of an unknown kind")
         raise ForeignFileError(errno.EINVAL, f"{kind}, not a regular file", str(path))
-    if status.st_size > most:
-        raise ForeignFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+    if status.st_size > limit:
+        raise ForeignFileError(errno.EFBIG, f"longer than {limit} bytes", str(path))
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
@@ -261,18 +261,18 @@ def open_foreign_folder(folder: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def stamps(folder: int, most: int) -> Mapping[str, Stamp]:
-    """Return the stamps of the records in an open folder, by name; read at most ``most`` entries.
+def stamps(folder: int, limit: int) -> Mapping[str, Stamp]:
+    """Return the stamps of the records in an open folder, by name; read at most ``limit`` entries.
 
     Records are regular files with names that end in ``.json``; other entries are skipped.
     """
-    found: dict[str, Stamp] = {}
+    stamp_of_name: dict[str, Stamp] = {}
     with os.scandir(folder) as entries:
-        for entry in islice(entries, most):
+        for entry in islice(entries, limit):
             if entry.name.endswith(".json") and entry.name[0] != "." and entry.is_file(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
-                found[entry.name] = (status.st_ino, status.st_ctime_ns, status.st_size)
-    return found
+                stamp_of_name[entry.name] = (status.st_ino, status.st_ctime_ns, status.st_size)
+    return stamp_of_name
 
 
 def sync_folder(folder: Path) -> None:

@@ -20,24 +20,24 @@ _MOST_ENTRIES, _MOST_RECORDS = 1 << 20, 1 << 14
 
 def foreign_entries(folder: Path, is_name: IsName) -> Mapping[str, str]:
     """Return why entries of a folder are foreign, by printable name; the name "" is the folder itself."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     try:
         names, excess = _names(folder, lambda name: name[0] != ".")
-    except OSError as unreadable:
-        return {"": str(unreadable.strerror)}
+    except OSError as error:
+        return {"": str(error.strerror)}
     for name in names:
         why: OSError | None
         try:
             why = why_foreign(folder / name)
         except FileNotFoundError:
             continue
-        except OSError as unknown:
-            why = unknown
+        except OSError as error:
+            why = error
         if why is not None:
-            found[printable(name)] = str(why.strerror)
+            reasons[printable(name)] = str(why.strerror)
         elif not is_name(name):
-            found[printable(name)] = "not a name of this folder"
-    return found | ({} if excess is None else {"": str(excess.strerror)})
+            reasons[printable(name)] = "not a name of this folder"
+    return reasons | ({} if excess is None else {"": str(excess.strerror)})
 
 
 def entry_names(folder: Path, is_name: IsName) -> tuple[str, ...]:
@@ -71,8 +71,8 @@ def read_folder(folder: Path, is_name: IsName) -> Iterator[tuple[str, str | OSEr
     for name in names:
         try:
             text = read_record(folder / name)
-        except OSError as unreadable:
-            yield name, unreadable
+        except OSError as error:
+            yield name, error
             continue
         if text is not None:
             yield name, text
@@ -84,11 +84,11 @@ def _names(folder: Path, is_name: IsName) -> tuple[list[str], OSError | None]:
     """Return the sorted names in a folder, and an error if there are too many."""
     try:
         with os.scandir(folder) as entries:
-            named = (entry.name for entry in islice(entries, _MOST_ENTRIES) if is_name(entry.name))
-            names = list(islice(named, _MOST_RECORDS + 1))
+            valid_names = (entry.name for entry in islice(entries, _MOST_ENTRIES) if is_name(entry.name))
+            names = list(islice(valid_names, _MOST_RECORDS + 1))
             is_whole = len(names) <= _MOST_RECORDS and next(entries, None) is None
-    except OSError as refused:
-        if is_nowhere(refused):
+    except OSError as error:
+        if is_nowhere(error):
             return [], None
         raise
     excess = OSError(errno.EFBIG, "too many entries", str(folder))

@@ -26,14 +26,14 @@ def keep_result(state: Path, run: Path, result: HardwareResult) -> None:
 
 def read_results(folder: Path) -> Mapping[str, HardwareResult | RecordError | OSError]:
     """Return the results in a folder by the PF's address, or why one cannot be read."""
-    found: dict[str, HardwareResult | RecordError | OSError] = {}
+    results: dict[str, HardwareResult | RecordError | OSError] = {}
     for name, text in read_folder(folder, IS_NAME):
-        found[name.removesuffix(".json")] = text if isinstance(text, OSError) else _read(text, f"{FOLDER}/{name}")
-    return found
+        results[name.removesuffix(".json")] = text if isinstance(text, OSError) else _read(text, f"{FOLDER}/{name}")
+    return results
 
 
 def _read(text: str, name: str) -> HardwareResult | RecordError:
     try:
         return read_hardware_result(text, name)
-    except RecordError as broken:
-        return broken
+    except RecordError as error:
+        return error

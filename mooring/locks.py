@@ -37,7 +37,7 @@ def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
 
 
 @contextmanager
-def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
+def hold_locks(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
     """Hold the locks of several functions of one kind (VFs or PFs), taken in the order of their addresses.
 
     Raise LockBusyError after waiting ``limit_s`` seconds in total.

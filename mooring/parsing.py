@@ -49,7 +49,7 @@ class Value:
         """Return the value ``raw`` at ``step`` below this one."""
         return Value(raw, self.key, self.error, self, step)
 
-    def instead(self, raw: object) -> "Value":
+    def with_raw(self, raw: object) -> "Value":
         """Return the value ``raw`` with this value's place."""
         return Value(raw, self.key, self.error, self._above, self._step)
 
@@ -74,29 +74,29 @@ class Value:
         return self.raw
 
     def choice(self, *choices: Choice) -> Choice:
-        chosen = next((choice for choice in choices if choice == self.raw), None)
-        if chosen is None:
+        match = next((choice for choice in choices if choice == self.raw), None)
+        if match is None:
             self.fail(f"{shorten(self.raw)} is not one of {', '.join(choices)}")
-        return chosen
+        return match
 
-    def items(self, most: int) -> Sequence["Value"]:
+    def items(self, limit: int) -> Sequence["Value"]:
         if type(self.raw) is not list:
             self.fail(f"{shorten(self.raw)} is not a list")
-        if len(self.raw) > most:
-            self.fail(f"has {len(self.raw)} entries, more than {most}")
+        if len(self.raw) > limit:
+            self.fail(f"has {len(self.raw)} entries, more than {limit}")
         return [self.at(f"[{index}]", raw) for index, raw in enumerate(self.raw)]
 
-    def fields(self, known: Iterable[str] | None = None) -> "Fields":
-        """Read the value as an object; with ``known``, reject any other field."""
+    def fields(self, names: Iterable[str] | None = None) -> "Fields":
+        """Read the value as an object; with ``names``, reject any other field."""
         if type(self.raw) is not dict:
             self.fail(f"{shorten(self.raw)} is not an object")
-        if known is not None and (strange := sorted(self.raw.keys() - known)):
-            self.at(strange[0], None).fail(f"unknown field; known fields are {', '.join(sorted(known))}")
+        if names is not None and (unknown_names := sorted(self.raw.keys() - names)):
+            self.at(unknown_names[0], None).fail(f"unknown field; known fields are {', '.join(sorted(names))}")
         return Fields(self, self.raw)
 
-    def version(self, supported: int) -> "Value":
+    def version(self, number: int) -> "Value":
         """Check the document's version in ``v``."""
-        self.fields().required("v").integer(supported, supported)
+        self.fields().required("v").integer(number, number)
         return self
 
 
@@ -135,8 +135,8 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
         whole.fail("nested too deeply")
     except ContractError:
         raise
-    except ValueError as unreadable:
-        whole.fail(f"not valid JSON: {unreadable}")
+    except ValueError as fault:
+        whole.fail(f"not valid JSON: {fault}")
     return Value(raw, key, error)
 
 
@@ -144,8 +144,8 @@ def decode(text: str | bytes) -> Any:
     """Return the value of another program's JSON; raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
-    except RecursionError as deep:
-        raise ValueError("nested too deeply") from deep
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -172,16 +172,16 @@ def shorten(raw: object) -> str:
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError(f"field {shorten(_first_repeated(pairs))} appears twice in one object")
+        raise ValueError(f"field {shorten(_first_duplicate(pairs))} appears twice in one object")
     return fields
 
 
-def _first_repeated(pairs: Iterable[tuple[str, object]]) -> str | None:
-    seen: set[str] = set()
+def _first_duplicate(pairs: Iterable[tuple[str, object]]) -> str | None:
+    previous_names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in previous_names:
             return name
-        seen.add(name)
+        previous_names.add(name)
     return None
 
 

@@ -127,7 +127,7 @@ def _known(ids: Iterable[object], gpus: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _address(text: str, value: Value) -> str:
-    return names.address(value.instead(text))
+    return names.address(value.with_raw(text))
 
 
 def _addresses(value: Value) -> tuple[str, ...]:

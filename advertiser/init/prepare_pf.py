@@ -30,7 +30,7 @@ from advertiser.inventory.shared_vlans import shared_vlans
 from advertiser.inventory.vf_state import still_held
 from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
-from mooring.locks import hold, hold_all
+from mooring.locks import hold, hold_locks
 from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
 from mooring.nic.refusals import NO_SUCH_SETTING, errno_name
@@ -133,7 +133,7 @@ class PfPreparer:
                 pf_link.set_mtu(self._device(plan.pci), plan, self.writer)
             if plan.recreate:
                 # ADD takes a VF under the VF's lock. So with all locks held, no ADD can take one unnoticed.
-                with hold_all(self.roots.run, _vf_addresses(function), _VF_LOCK_S):
+                with hold_locks(self.roots.run, _vf_addresses(function), _VF_LOCK_S):
                     host = self._read()
                     judge(still_held(host), mode, host.uses)
                     self._make_vfs(function, plan)

@@ -32,14 +32,14 @@ def shared_vlans(offer: Offer) -> Iterator[str]:
                 other_networks.append(other)
         if other_networks:
             yield (
-                f"{access[network].refused(None, network)}, but pods of other namespaces can have vlan {shared} on "
+                f"{access[network].refusal(None, network)}, but pods of other namespaces can have vlan {shared} on "
                 f"{_named(other_networks)}: use different VLANs, unless the networks have separate switches"
             )
 
 
 def _admits(own: Access, other: Access) -> bool:
     """Return whether all namespaces of another network may use this one: a pattern matches narrower patterns."""
-    return not any(own.refused(namespace, "") for namespace in other.namespaces or ("*",))
+    return not any(own.refusal(namespace, "") for namespace in other.namespaces or ("*",))
 
 
 def _named(networks: Sequence[str]) -> str:

@@ -92,7 +92,7 @@ class ClusterView:
 
     def _warn(self, allocatable: Mapping[str, object]) -> None:
         """Log once if a device plugin allocates GPUs on this node, too."""
-        conflict = device_plugins.conflict(device_plugins.counted(allocatable))
+        conflict = device_plugins.conflict(device_plugins.allocatable_resources(allocatable))
         if conflict and conflict != self._conflict:
             _log.error("GPUs are allocated twice", node=self._node, reason=conflict)
         self._conflict = conflict

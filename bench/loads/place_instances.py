@@ -11,10 +11,10 @@ the phase transition; Schoenfield, Fast, exact solution of open bin packing prob
 from collections.abc import Callable
 from random import Random
 
-from mooring.annotations.request import Spreading
+from mooring.annotations.request import PfSpread
 from scheduler.placement.place import PfCapacity, VfDemand
 
-Instance = tuple[list[VfDemand], list[PfCapacity], Spreading | None]
+Instance = tuple[list[VfDemand], list[PfCapacity], PfSpread | None]
 Family = Callable[[Random], Instance]
 
 PFS = 8
@@ -260,7 +260,7 @@ def without_rates(family: Family, share: float) -> Family:
     return other
 
 
-def policy(family: Family, spreading: Spreading) -> Family:
+def policy(family: Family, spreading: PfSpread) -> Family:
     def other(random: Random) -> Instance:
         demands, free, _ = family(random)
         return demands, free, spreading

@@ -220,7 +220,7 @@ def _gpus(root: Path, host: Host) -> Iterator[Finding]:
     named = settings.value(document, ADVERTISER, "runtime_config") or DEFAULT_RUNTIME
     toolkit = settings.value(document, ADVERTISER, "nvidia_runtime_config") or DEFAULT_TOOLKIT
     paths = tuple(below(root, path, through=True) for path in filter(None, str(named).split(":")))
-    if why := RuntimeFiles(paths, below(root, str(toolkit), through=True), root).why_exposed():
+    if why := RuntimeFiles(paths, below(root, str(toolkit), through=True), root).exposure_reason():
         yield Finding("gpus", str(toolkit), why)
     if why := _device_plugins(root):
         yield Finding("gpus", device_plugins.CHECKPOINT, why)
@@ -230,7 +230,7 @@ def _device_plugins(root: Path) -> str:
     """Return that a device plugin also advertises this host's GPUs, or why that is unknown; empty if none does."""
     try:
         text = read_foreign_file(below(root, device_plugins.CHECKPOINT), _LONGEST_CHECKPOINT)
-        return device_plugins.conflict(device_plugins.registered(text)) if text is not None else ""
+        return device_plugins.conflict(device_plugins.registered_resources(text)) if text is not None else ""
     except (ValueError, OSError) as unreadable:
         return f"cannot be read: {unreadable}"
 

@@ -26,7 +26,7 @@ from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import RecordError
 from mooring.files import remove_file
 from mooring.folders import is_record, record_names
-from mooring.locks import LockBusyError, hold_all
+from mooring.locks import LockBusyError, hold_locks
 from mooring.records import pod_record, rates_record
 from mooring.records.pod_record import PodRecord, pod_record_name
 from mooring.records.rates_exchange import HandedOverRates, RatesState, Refusal
@@ -130,7 +130,7 @@ class ChangedRates:
         if not _is_newer(node, rates):
             return None
         record = RatesRecord(pod.pod, rates)
-        with hold_all(node.run, _pcis(pod), limit_s=0):
+        with hold_locks(node.run, _pcis(pod), limit_s=0):
             node.ledger.write_rates(record)
         _log.info("rates recorded", pod=pod.pod, uid=rates.uid, generation=rates.generation)
         return record
@@ -138,7 +138,7 @@ class ChangedRates:
     def _verify(self, pod: PodRecord, handover: HandedOverRates) -> PodRates:
         """Return verified rates of this pod; raise NotBelievedError before anything is parsed, or AnnotationError."""
         signature = None if handover.signature is None else handover.signature.encode()
-        if reason := self._keys.refused(handover.rates.encode(), signature, RATES):
+        if reason := self._keys.refusal(handover.rates.encode(), signature, RATES):
             raise SignatureError(reason)
         return verified_rates(handover.rates, pod.assignment)
 
@@ -223,5 +223,5 @@ def _put_in_force(node: Node, uid: str) -> bool:
     if pod is None or record is None:
         content = node.ledger.content()
         return not content.unreadable and all(entry.uid != uid for entry in content.entries)
-    with hold_all(node.run, _pcis(pod), limit_s=0):
+    with hold_locks(node.run, _pcis(pod), limit_s=0):
         return apply_rates(node, pod, record)

@@ -59,7 +59,7 @@ def cdi_name(pci: str, uuid: str, host_gpu: HostGpu, devices: Iterable[CdiDevice
         raise GpuError(f"GPU {pci}: no CDI device contains exactly this GPU ({nodes[0]})")
     if isinstance(choice, Contradiction):
         raise GpuError(f"GPU {pci}: CDI devices {choice.first} and {choice.second} define it differently")
-    return choice.qualified
+    return choice.qualified_name
 
 
 def gpu_environment(gpus: GpuAssignment, units: Sequence[str]) -> dict[str, str]:

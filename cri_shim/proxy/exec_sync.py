@@ -89,7 +89,7 @@ class ExecSync:
 
     async def _turn(self, request: int) -> "_Turn":
         """Wait for a turn to read an answer; answers that are expected to be small come first."""
-        if self._turns.taken == _PARALLEL_READS:
+        if self._turns.taken_count == _PARALLEL_READS:
             # Other calls are waiting, so the freed memory is returned to the system later.
             self._rest.begin()
         await self._turns.take(self._large.get(request, 0))

@@ -93,7 +93,7 @@ def read_assignment_value(whole: Value) -> Assignment:
     document = whole.version(1).fields({"v", "uid", "node", "vfs", "ext"})
     vfs = document.required("vfs")
     entries = tuple(_vf(item) for item in vfs.items(MOST_INTERFACES))
-    _refuse_repeated(vfs, entries)
+    _refuse_duplicates(vfs, entries)
     return Assignment(
         uid=names.uid(document.required("uid")),
         node=names.subdomain(document.required("node")),
@@ -124,26 +124,30 @@ def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> 
     text = annotations.get(names.ASSIGNMENT)
     if text is None:
         return None
-    assignment = _read_as_written(text, uid, node) or read_assignment(text)
-    for path, said, true in (("uid", assignment.uid, uid), ("node", assignment.node, node)):
-        if said != true:
-            raise AnnotationError(names.ASSIGNMENT, path, f"{said!r} is not this pod's {path} {true!r}")
+    assignment = _read_canonical(text, uid, node) or read_assignment(text)
+    for path, value, expected in (("uid", assignment.uid, uid), ("node", assignment.node, node)):
+        if value != expected:
+            raise AnnotationError(names.ASSIGNMENT, path, f"{value!r} is not this pod's {path} {expected!r}")
     return assignment
 
 
-def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
+def _read_canonical(text: str, uid: str, node: str) -> Assignment | None:
     """Read a text in the form of `dump_assignment` for this pod and node, with any order of fields in its entries.
 
     Return None for other texts; `read_assignment` then reports the error. Each entry's text is parsed as a document of
     its own, with the same rules. Results are cached by text, so equal VFs of equal nodes are parsed once.
     """
-    opening = f'{{"node":"{node}","uid":"{uid}","v":1,"vfs":[{{'
-    if not (text.startswith(opening) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
+    prefix = f'{{"node":"{node}","uid":"{uid}","v":1,"vfs":[{{'
+    if not (text.startswith(prefix) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
         return None
-    texts = text[len(opening) : -3].split("},{", MOST_INTERFACES)
-    entries = [entry for one in texts if len(one) <= _LONGEST_ENTRY and (entry := _read_entry(one)) is not None]
-    given = [entry.pci for entry in entries] + [entry.name for entry in entries if entry.name is not None]
-    is_sound = len(entries) == len(texts) <= MOST_INTERFACES and len(set(given)) == len(given)
+    texts = text[len(prefix) : -3].split("},{", MOST_INTERFACES)
+    entries = [
+        entry
+        for entry_text in texts
+        if len(entry_text) <= _LONGEST_ENTRY and (entry := _read_entry(entry_text)) is not None
+    ]
+    identifiers = [entry.pci for entry in entries] + [entry.name for entry in entries if entry.name is not None]
+    is_sound = len(entries) == len(texts) <= MOST_INTERFACES and len(set(identifiers)) == len(identifiers)
     return Assignment(uid, node, tuple(entries)) if is_sound else None
 
 
@@ -177,13 +181,13 @@ def _vf(value: Value) -> AssignedVf:
     )
 
 
-def _refuse_repeated(value: Value, entries: tuple[AssignedVf, ...]) -> None:
-    seen: set[str] = set()
+def _refuse_duplicates(value: Value, entries: tuple[AssignedVf, ...]) -> None:
+    identifiers: set[str] = set()
     for index, entry in enumerate(entries):
         for path, name in (("pci", entry.pci), ("name", entry.name)):
-            if name in seen:
+            if name in identifiers:
                 value.at(f"[{index}].{path}", None).fail(f"{name!r} is listed twice in one assignment")
-            seen |= {name} if name is not None else set()
+            identifiers |= {name} if name is not None else set()
 
 
 def _dump_vf(entry: AssignedVf) -> dict[str, object]:

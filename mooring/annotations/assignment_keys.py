@@ -30,17 +30,17 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignatureKind:
     """A kind of signed document: the annotation of its signature, the error for a wrong one, and the signed bytes."""
 
     signature: str
-    forged: str
+    error: str
     signed_bytes: Callable[[bytes], bytes]
 
 
-ASSIGNMENT = Signed(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
+ASSIGNMENT = SignatureKind(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
 # Signed like an assignment but with another prefix, so that neither signature is valid for the other document.
-RATES = Signed(names.RATES_SIGNATURE, "not the key's signature of these rates", rates_signature.signed_bytes)
+RATES = SignatureKind(names.RATES_SIGNATURE, "not the key's signature of these rates", rates_signature.signed_bytes)
 
 
 class KeysError(ValueError):
@@ -60,12 +60,12 @@ class AssignmentKeys:
     def look(self) -> str:
         """Read the file again if it has changed; return why it is invalid, empty if it is valid or absent."""
         try:
-            stamp = self._stamp_of_file()
+            stamp = self._file_stamp()
             if stamp != self._stamp or self._fault:
                 self._keys, self._stamp = self._read(), stamp
-                self._tell(sorted(self._keys) if self._keys is not None else None)
-        except (OSError, ValueError) as unusable:
-            self._fault_is(f"the keys in {str(self._path)!r} cannot be used: {unusable}")
+                self._log_keys(sorted(self._keys) if self._keys is not None else None)
+        except (OSError, ValueError) as error:
+            self._set_fault(f"the keys in {str(self._path)!r} cannot be used: {error}")
         return self._fault
 
     @property
@@ -73,21 +73,21 @@ class AssignmentKeys:
         """The ids of the keys; None without a file."""
         return None if self._keys is None else tuple(sorted(self._keys))
 
-    def refused(self, text: bytes, signature: bytes | None, kind: Signed = ASSIGNMENT) -> str:
+    def refusal(self, text: bytes, signature: bytes | None, kind: SignatureKind = ASSIGNMENT) -> str:
         """Return why an assignment or rates are rejected, empty if they are accepted.
 
         ``text`` and ``signature`` are the bytes of the two annotations, ``signature`` None without one.
         """
         if fault := self.look():
             return fault
-        return "" if self._keys is None else _refused(self._keys, text, signature, kind)
+        return "" if self._keys is None else _signature_refusal(self._keys, text, signature, kind)
 
-    def _stamp_of_file(self) -> Stamp | None:
+    def _file_stamp(self) -> Stamp | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_ctime_ns, found.st_size
+        return status.st_ino, status.st_ctime_ns, status.st_size
 
     def _read(self) -> "Mapping[str, Ed25519PublicKey] | None":
         text = read_own_file(self._path)
@@ -97,33 +97,35 @@ class AssignmentKeys:
             )
         return None if text is None else _public_keys(text)
 
-    def _tell(self, ids: list[str] | None) -> None:
+    def _log_keys(self, ids: list[str] | None) -> None:
         self._fault = ""
         if ids is None:
             _log.info("this node accepts unsigned assignments", file=str(self._path))
         else:
             _log.info("this node accepts only signed assignments", file=str(self._path), keys=ids)
 
-    def _fault_is(self, fault: str) -> None:
+    def _set_fault(self, fault: str) -> None:
         if fault != self._fault:
             _log.error("assignment keys cannot be used", reason=fault)
         self._fault = fault
 
 
-def _refused(keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: bytes | None, kind: Signed) -> str:
+def _signature_refusal(
+    keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: bytes | None, kind: SignatureKind
+) -> str:
     if signature is None:
         return f"annotation {kind.signature!r} is missing, and this node accepts only signed assignments"
     try:
-        given = read_signature(signature.decode(errors="replace"))
-    except AnnotationError as unreadable:
-        return str(AnnotationError(kind.signature, unreadable.path, unreadable.rule))
-    key = keys.get(given.key)
+        parsed_signature = read_signature(signature.decode(errors="replace"))
+    except AnnotationError as error:
+        return str(AnnotationError(kind.signature, error.path, error.rule))
+    key = keys.get(parsed_signature.key)
     if key is None:
-        known = ", ".join(keys) or "none"
-        return f"annotation {kind.signature!r}: key {given.key!r} is not one of this node's ({known})"
-    if _verifies(key, given.value, kind.signed_bytes(text)):
+        key_ids = ", ".join(keys) or "none"
+        return f"annotation {kind.signature!r}: key {parsed_signature.key!r} is not one of this node's ({key_ids})"
+    if _verifies(key, parsed_signature.value, kind.signed_bytes(text)):
         return ""
-    return f"annotation {kind.signature!r}: {kind.forged}"
+    return f"annotation {kind.signature!r}: {kind.error}"
 
 
 def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
@@ -139,19 +141,19 @@ def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
     for block in blocks:
         try:
             key = load_pem_public_key(block[0].encode())
-        except UnsupportedAlgorithm as unknown:
-            raise KeysError(str(unknown)) from unknown
+        except UnsupportedAlgorithm as error:
+            raise KeysError(str(error)) from error
         if not isinstance(key, Ed25519PublicKey):
             raise KeysError(f"{block[1]!r} is not an ed25519 public key")
         keys[key_id(key.public_bytes_raw())] = key
     return keys
 
 
-def _verifies(key: "Ed25519PublicKey", signature: bytes, signed: bytes) -> bool:
+def _verifies(key: "Ed25519PublicKey", signature: bytes, message: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        key.verify(signature, signed)
+        key.verify(signature, message)
     except InvalidSignature:
         return False
     return True

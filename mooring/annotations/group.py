@@ -36,7 +36,7 @@ Rails = Literal["same", "index"]
 # group: preemption evicts all members or none; members beyond min one by one. pod: each member one by one.
 Disruption = Literal["group", "pod"]
 # How many values the message about differing members contains.
-_NAMED = 3
+_MOST_VALUES = 3
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
@@ -84,7 +84,7 @@ class GroupRequest:
         return self.min or sum(count for _, count in self.roles) or None
 
 
-_KNOWN = frozenset(field.name for field in fields(GroupRequest))
+_FIELDS = frozenset(field.name for field in fields(GroupRequest))
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -95,21 +95,21 @@ def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
     return _read_short(text) if len(text) <= _SHORT else _read(text)
 
 
-def difference(asked: Collection[GroupRequest]) -> str:
+def difference(requests: Collection[GroupRequest]) -> str:
     """Return the first field in which members differ, with its values (``rails: none, 'same'``); empty if none does."""
     for field in fields(GroupRequest):
-        said = sorted({_said(getattr(one, field.name)) for one in asked})
-        if len(said) > 1:
-            return f"{field.name}: {', '.join(said[:_NAMED])}{', …' if len(said) > _NAMED else ''}"
+        values = sorted({_format(getattr(request, field.name)) for request in requests})
+        if len(values) > 1:
+            return f"{field.name}: {', '.join(values[:_MOST_VALUES])}{', …' if len(values) > _MOST_VALUES else ''}"
     return ""
 
 
-def _said(value: object) -> str:
+def _format(value: object) -> str:
     return "none" if value in (None, ()) else repr(list(value) if isinstance(value, tuple) else value)
 
 
 def _read(text: str) -> GroupRequest:
-    document = parse(text, names.GROUP, AnnotationError).fields(_KNOWN)
+    document = parse(text, names.GROUP, AnnotationError).fields(_FIELDS)
     name = document.optional("name", _name)
     within = document.optional("within", _label_key)
     slices = document.optional("slices", _slices) or ()
@@ -146,7 +146,7 @@ def slices_conflict(slices: tuple[Slice, ...], min_members: int, within: str, sp
     """Return how slices contradict a group's other fields; empty if they do not."""
     if slices and min_members % slices[0].size:
         return f"size {slices[0].size} does not divide min {min_members}"
-    if any(one.within == within for one in slices):
+    if any(entry.within == within for entry in slices):
         return f"label {within!r} is that of field 'within' too"
     return f"field 'spares' is {spares}, and slices have no spares" if slices and spares else ""
 
@@ -186,10 +186,10 @@ def _label_key(value: Value) -> str:
 
 
 def _levels(value: Value) -> tuple[str, ...]:
-    found = tuple(_label_key(item) for item in value.items(MOST_LEVELS))
-    if twice := next((one for index, one in enumerate(found) if one in found[:index]), ""):
-        value.fail(f"names label {twice!r} twice")
-    return found
+    labels = tuple(_label_key(item) for item in value.items(MOST_LEVELS))
+    if duplicate := next((label for index, label in enumerate(labels) if label in labels[:index]), ""):
+        value.fail(f"names label {duplicate!r} twice")
+    return labels
 
 
 def _slices(value: Value) -> tuple[Slice, ...]:
@@ -201,9 +201,9 @@ def _slices(value: Value) -> tuple[Slice, ...]:
     for wide, narrow in pairwise(slices):
         if wide.size == narrow.size or wide.size % narrow.size:
             value.fail(f"size {wide.size} is not a multiple of the next smaller size, {narrow.size}")
-    labels = [one.within for one in slices]
-    if twice := next((label for label in labels if labels.count(label) > 1), ""):
-        value.fail(f"names label {twice!r} twice")
+    labels = [entry.within for entry in slices]
+    if duplicate := next((label for label in labels if labels.count(label) > 1), ""):
+        value.fail(f"names label {duplicate!r} twice")
     return tuple(slices)
 
 

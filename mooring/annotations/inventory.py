@@ -156,13 +156,13 @@ def read_inventory(text: str) -> Inventory:
 
     Nodes of one model differ only in ``boot``, which comes first, so the rest is parsed once for all of them.
     """
-    written = _AS_WRITTEN.fullmatch(text)
-    shared = _read_rest(written[2]) if written else None
-    return replace(shared, boot=written[1]) if written and shared else _read(text)
+    match = _CANONICAL.fullmatch(text)
+    inventory = _read_rest(match[2]) if match else None
+    return replace(inventory, boot=match[1]) if match and inventory else _read(text)
 
 
 # The form of `dump_inventory` without escapes. Long inventories are rare and not cached, to save memory.
-_AS_WRITTEN = re.compile(r'\{"boot":"([ !#-\[\]-~]{0,64})"(.{0,8192})', re.DOTALL)
+_CANONICAL = re.compile(r'\{"boot":"([ !#-\[\]-~]{0,64})"(.{0,8192})', re.DOTALL)
 
 
 # Inventories with more entries of `out` are not cached: parsed, an entry can take a hundred times its characters.
@@ -186,7 +186,7 @@ def _read(text: str) -> Inventory:
     whole = parse(text, names.INVENTORY, AnnotationError).version(1)
     document = whole.fields()
     pfs = tuple(_pf(item) for item in document.required("pfs").items(_MOST_PFS))
-    _refuse_repeated(document.required("pfs"), pfs)
+    _refuse_duplicates(document.required("pfs"), pfs)
     if (vfs := sum(pf.named_vfs for pf in pfs)) > MOST_VFS:
         document.required("pfs").fail(f"{vfs} VFs exceed the limit of {MOST_VFS} on one node")
     return Inventory(
@@ -238,27 +238,29 @@ def _pf(value: Value) -> Pf:
         port=document.optional("port", names.port),
         vlan=document.optional("vlan", pf_terms.forced_vlan),
         vf_netdevs=document.optional("vf_netdevs", Value.boolean),
-        tested=document.optional("tested", _tested) or {},
+        tested=document.optional("tested", _test_outcomes) or {},
         access=document.optional("access", pf_terms.access) or Access(),
     )
 
 
-def _tested(value: Value) -> dict[str, TestOutcome]:
+def _test_outcomes(value: Value) -> dict[str, TestOutcome]:
     """Read the outcomes of a hardware test, without those of settings that this version does not know."""
     fields = value.fields()
-    found: dict[str, TestOutcome] = {}
+    outcomes: dict[str, TestOutcome] = {}
     for name in TESTED_RATES:
-        outcome: TestOutcome | None = fields.optional(name, lambda each: each.choice("shown", "differs"))
+        outcome: TestOutcome | None = fields.optional(
+            name, lambda outcome_value: outcome_value.choice("shown", "differs")
+        )
         if outcome is not None:
-            found[name] = outcome
-    return found
+            outcomes[name] = outcome
+    return outcomes
 
 
 def _vfs(value: Value) -> Indexes:
-    found = pf_terms.indexes(value)
-    if found.mask.bit_length() > MOST_VFS:
+    indexes = pf_terms.indexes(value)
+    if indexes.mask.bit_length() > MOST_VFS:
         value.fail(f"{shorten(value.raw)} contains indexes above {MOST_VFS - 1}")
-    return found
+    return indexes
 
 
 def _stride(document: Fields) -> int:
@@ -273,8 +275,8 @@ def _vf0(document: Fields, vfs: Indexes) -> str | None:
     last = vfs.mask.bit_length() - 1
     try:
         pci.vf_address(vf0, _stride(document), max(last, 0))
-    except ValueError as beyond:
-        document.required("vf0").fail(str(beyond))
+    except ValueError as error:
+        document.required("vf0").fail(str(error))
     return vf0
 
 
@@ -291,12 +293,12 @@ def _programs(value: Value) -> dict[str, str]:
 
 
 def _outs(value: Value) -> tuple[Out, ...]:
-    outs, seen = list[Out](), Indexes()
+    outs, previous = list[Out](), Indexes()
     for item in value.items(MOST_VFS):
         out = _out(item)
-        if twice := out.vfs & seen:
-            item.fields().required("vfs").fail(f"VF {next(iter(twice))} is in an earlier entry, too")
-        seen |= out.vfs
+        if duplicates := out.vfs & previous:
+            item.fields().required("vfs").fail(f"VF {next(iter(duplicates))} is in an earlier entry, too")
+        previous |= out.vfs
         outs.append(out)
     return tuple(outs)
 
@@ -310,13 +312,13 @@ def _out(value: Value) -> Out:
     )
 
 
-def _refuse_repeated(value: Value, pfs: Iterable[Pf]) -> None:
-    seen: set[str] = set()
+def _refuse_duplicates(value: Value, pfs: Iterable[Pf]) -> None:
+    identifiers: set[str] = set()
     for index, pf in enumerate(pfs):
         for name in (pf.name, pf.pci):
-            if name in seen:
+            if name in identifiers:
                 value.at(f"[{index}]", None).fail(f"{name!r} names a second PF")
-            seen.add(name)
+            identifiers.add(name)
 
 
 def _dump_pf(pf: Pf) -> dict[str, object]:

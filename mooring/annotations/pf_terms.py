@@ -20,7 +20,7 @@ from mooring.parsing import Value
 _LONGEST_RANGES = 16_384
 _MOST_NAMESPACES = 64
 # The most namespaces that one message names: a pod's condition has messages about many nodes.
-_MOST_NAMED = 8
+_SHOWN_NAMESPACES = 8
 # A namespace's name is a DNS label; "*" matches any part of one.
 _NAMESPACES = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
 
@@ -35,17 +35,17 @@ class Allow:
     trust: bool = False
     spoofchk: bool = False
 
-    def refused(self, settings: VfSettings, forced_vlan: int | None = None) -> str:
+    def refusal(self, settings: VfSettings, forced_vlan: int | None = None) -> str:
         """Return why a pod may not have these settings, empty if it may; scheduler and node both check this.
 
         With ``forced_vlan`` every VF of the network has that VLAN, and a pod cannot request another one.
         """
         if forced_vlan is not None and settings.vlan not in (None, forced_vlan):
             return f"vlan {settings.vlan} is not allowed on the network, where every VF has vlan {forced_vlan}"
-        beyond = next(iter(self._beyond(settings, forced_vlan)), "")
-        return f"{beyond} is not allowed on the network" if beyond else ""
+        violation = next(iter(self._violations(settings, forced_vlan)), "")
+        return f"{violation} is not allowed on the network" if violation else ""
 
-    def _beyond(self, settings: VfSettings, forced_vlan: int | None) -> Iterator[str]:
+    def _violations(self, settings: VfSettings, forced_vlan: int | None) -> Iterator[str]:
         if settings.vlan and settings.vlan not in self.vlan and settings.vlan != forced_vlan:
             yield f"vlan {settings.vlan}"
         if settings.mac is not None and not self.mac:
@@ -70,19 +70,19 @@ class Access:
     max_share: int | None = None
     entry: int = 0
 
-    def refused(self, namespace: str | None, network: str) -> str:
+    def refusal(self, namespace: str | None, network: str) -> str:
         """Return why pods of a namespace may not use the PF, empty if they may; scheduler and node both check this.
 
         Nothing is admitted to a restricted PF for a pod whose namespace is not known.
         """
-        if not self.namespaces or (namespace and any(_matches(each, namespace) for each in self.namespaces)):
+        if not self.namespaces or (namespace and any(_matches(pattern, namespace) for pattern in self.namespaces)):
             return ""
-        more = f" and {hidden} more" if (hidden := len(self.namespaces) - _MOST_NAMED) > 0 else ""
-        return f"network {network!r} is for namespaces {', '.join(self.namespaces[:_MOST_NAMED])}{more}"
+        rest = f" and {rest_count} more" if (rest_count := len(self.namespaces) - _SHOWN_NAMESPACES) > 0 else ""
+        return f"network {network!r} is for namespaces {', '.join(self.namespaces[:_SHOWN_NAMESPACES])}{rest}"
 
-    def most_vfs(self, offered: int) -> int:
+    def max_vfs(self, offer_count: int) -> int:
         """Return how many of the offered VFs one namespace may hold: the share, rounded down, but at least one."""
-        return offered if self.max_share is None else max(1, offered * self.max_share // 100)
+        return offer_count if self.max_share is None else max(1, offer_count * self.max_share // 100)
 
 
 def _matches(pattern: str, namespace: str) -> bool:
@@ -90,13 +90,13 @@ def _matches(pattern: str, namespace: str) -> bool:
 
     An inventory may have ten thousand different patterns, and each regular expression of `fnmatch` takes 0.1 ms.
     """
-    first, *others = pattern.split("*")
-    if not others:
+    start_text, *parts = pattern.split("*")
+    if not parts:
         return pattern == namespace
-    start, end = len(first), len(namespace) - len(others[-1])
-    if start > end or not namespace.startswith(first) or not namespace.endswith(others[-1]):
+    start, end = len(start_text), len(namespace) - len(parts[-1])
+    if start > end or not namespace.startswith(start_text) or not namespace.endswith(parts[-1]):
         return False
-    for part in others[:-1]:
+    for part in parts[:-1]:
         start = namespace.find(part, start, end) + len(part)
         if start < len(part):
             return False
@@ -107,10 +107,10 @@ def indexes(value: Value) -> Indexes:
     """Read ranges such as ``0-9,20``."""
     try:
         return Indexes.parse(value.string(longest=_LONGEST_RANGES))
-    except ValueError as unreadable:
-        if isinstance(unreadable, ContractError):
+    except ValueError as error:
+        if isinstance(error, ContractError):
             raise
-        value.fail(str(unreadable))
+        value.fail(str(error))
 
 
 def allow(value: Value) -> Allow:
@@ -135,10 +135,10 @@ def dump_allow(allow: Allow) -> dict[str, object]:
 
 def namespaces(value: Value) -> tuple[str, ...]:
     """Read the namespaces that may use a PF: at least one name or pattern."""
-    found = tuple(item.match(_NAMESPACES, _NAMESPACE_RULE) for item in value.items(_MOST_NAMESPACES))
-    if not found:
+    patterns = tuple(item.match(_NAMESPACES, _NAMESPACE_RULE) for item in value.items(_MOST_NAMESPACES))
+    if not patterns:
         value.fail("names no namespace; to offer a PF to none, write offer: false")
-    return found
+    return patterns
 
 
 _NAMESPACE_RULE = "a namespace's name or a pattern of it (at most 63 of a-z 0-9 - *, no - at the ends)"

@@ -77,14 +77,14 @@ def read_rates(text: str) -> PodRates:
 def read_rates_value(whole: Value) -> PodRates:
     """Read rates inside another document; raise that document's error."""
     document = whole.version(1).fields({"v", "uid", "node", "generation", "rates", "reserved"})
-    rates = tuple(_vf_rates(one) for one in document.required("rates").items(MOST_INTERFACES))
-    reserved = document.required("reserved")
-    amounts = tuple(rate(one) for one in reserved.items(MOST_INTERFACES))
+    rates = tuple(_vf_rates(item) for item in document.required("rates").items(MOST_INTERFACES))
+    reserved_value = document.required("reserved")
+    amounts = tuple(rate(item) for item in reserved_value.items(MOST_INTERFACES))
     if len(amounts) != len(rates):
-        reserved.fail(f"has {len(amounts)} entries for {len(rates)} rates")
-    for index, (one, amount) in enumerate(zip(rates, amounts, strict=True)):
-        if amount < (one.min_tx_rate or 0):
-            reserved.at(f"[{index}]", amount).fail(f"{amount} is below min_tx_rate {one.min_tx_rate}")
+        reserved_value.fail(f"has {len(amounts)} entries for {len(rates)} rates")
+    for index, (vf_rates, amount) in enumerate(zip(rates, amounts, strict=True)):
+        if amount < (vf_rates.min_tx_rate or 0):
+            reserved_value.at(f"[{index}]", amount).fail(f"{amount} is below min_tx_rate {vf_rates.min_tx_rate}")
     return PodRates(
         uid=names.uid(document.required("uid")),
         node=names.subdomain(document.required("node")),
@@ -106,7 +106,7 @@ def rates_fields(rates: PodRates) -> dict[str, object]:
         "uid": rates.uid,
         "node": rates.node,
         "generation": rates.generation,
-        "rates": [_dump_vf_rates(one) for one in rates.rates],
+        "rates": [_dump_vf_rates(vf_rates) for vf_rates in rates.rates],
         "reserved": list(rates.reserved),
     }
 
@@ -117,9 +117,9 @@ def verified_rates(text: str, assignment: Assignment) -> PodRates:
     Raise AnnotationError if it cannot be read, names another pod or node, or does not have one entry per VF.
     """
     rates = read_rates(text)
-    for path, said, true in (("uid", rates.uid, assignment.uid), ("node", rates.node, assignment.node)):
-        if said != true:
-            raise AnnotationError(names.RATES, path, f"{said!r} is not the assignment's {path} {true!r}")
+    for path, value, expected in (("uid", rates.uid, assignment.uid), ("node", rates.node, assignment.node)):
+        if value != expected:
+            raise AnnotationError(names.RATES, path, f"{value!r} is not the assignment's {path} {expected!r}")
     if len(rates.rates) != len(assignment.vfs):
         rule = f"{len(rates.rates)} entries for the {len(assignment.vfs)} VFs of the assignment"
         raise AnnotationError(names.RATES, "rates", rule)
@@ -141,21 +141,21 @@ def reserved_rates(
     node that changes no rates: its programs may be of a version that sets the assignment's rates whenever it recreates
     a sandbox.
     """
-    assigned = tuple(vf.min_tx_rate for vf in assignment.vfs)
+    assignment_mbps = tuple(vf.min_tx_rate for vf in assignment.vfs)
     if rates is None:
-        return assigned
+        return assignment_mbps
     if in_force is None:
-        return tuple(map(max, assigned, rates.reserved))
+        return tuple(map(max, assignment_mbps, rates.reserved))
     if in_force.get(assignment.uid) == rates.generation:
-        return tuple(one.min_tx_rate or 0 for one in rates.rates)
+        return tuple(vf_rates.min_tx_rate or 0 for vf_rates in rates.rates)
     return rates.reserved
 
 
 def with_rates(assignment: Assignment, rates: PodRates) -> Assignment:
     """Return the assignment with changed rates; both must be of the same pod and have the same number of entries."""
     vfs = (
-        replace(vf, settings=replace(vf.settings, min_tx_rate=one.min_tx_rate, max_tx_rate=one.max_tx_rate))
-        for vf, one in zip(assignment.vfs, rates.rates, strict=True)
+        replace(vf, settings=replace(vf.settings, min_tx_rate=vf_rates.min_tx_rate, max_tx_rate=vf_rates.max_tx_rate))
+        for vf, vf_rates in zip(assignment.vfs, rates.rates, strict=True)
     )
     return replace(assignment, vfs=tuple(vfs))
 
@@ -182,7 +182,7 @@ def _parse(text: str, key: str, longest: int) -> Value:
 
 
 def _uid(pods: Value, uid: str) -> str:
-    return names.uid(pods.instead(uid))
+    return names.uid(pods.with_raw(uid))
 
 
 def _vf_rates(value: Value) -> VfRates:
@@ -195,5 +195,5 @@ def _vf_rates(value: Value) -> VfRates:
 
 
 def _dump_vf_rates(rates: VfRates) -> dict[str, int]:
-    named = (("min_tx_rate", rates.min_tx_rate), ("max_tx_rate", rates.max_tx_rate))
-    return {name: amount for name, amount in named if amount is not None}
+    rate_fields = (("min_tx_rate", rates.min_tx_rate), ("max_tx_rate", rates.max_tx_rate))
+    return {name: amount for name, amount in rate_fields if amount is not None}

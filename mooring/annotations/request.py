@@ -22,11 +22,11 @@ MOST_INTERFACES = 64
 NO_RAIL = -1
 # The manifests' admission policy has the same limits.
 MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
-Spreading = Literal["pack", "spread", "distinct"]
+PfSpread = Literal["pack", "spread", "distinct"]
 # root: under the PCIe roots of the devices in the pod's resource claims.
 Near = Literal["root"]
 _SELECTORS = ("network", "pf", "link", "name", "containers", "netdev")
-_KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
+_FIELDS = frozenset((*SETTING_NAMES, *_SELECTORS))
 # What only a VF with a netdev has; the settings among these are for Ethernet. The loopback and the cluster network's
 # interface. Sources: defaultIfName of containerd's internal/cri/server/helpers.go, and DefaultInterfaceName of
 # cri-o/ocicni, pkg/ocicni/types.go.
@@ -68,7 +68,7 @@ class PodRequest:
     """
 
     interfaces: tuple[VfRequest, ...]
-    pfs: Spreading | None = None
+    pfs: PfSpread | None = None
     vfs: Near | None = None
     namespace: str | None = None
     devices: tuple[frozenset[str], ...] = ()
@@ -82,11 +82,11 @@ def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
     return _read_short(*texts)
 
 
-def _read(ours: str | None, rit: str | None, placement: str | None) -> PodRequest | None:
-    if ours is not None and rit is not None:
+def _read(native: str | None, rit: str | None, placement: str | None) -> PodRequest | None:
+    if native is not None and rit is not None:
         raise AnnotationError(names.REQUEST, "", f"the pod also has {names.RIT_REQUEST!r}; only one may be given")
-    if ours is not None:
-        interfaces = _interfaces(_parse(ours, names.REQUEST), strict=True)
+    if native is not None:
+        interfaces = _interfaces(_parse(native, names.REQUEST), strict=True)
     elif rit is not None:
         interfaces = _interfaces(_parse(rit, names.RIT_REQUEST), strict=False)
     else:
@@ -123,18 +123,18 @@ def _interfaces(value: Value, *, strict: bool) -> tuple[VfRequest, ...]:
     if not strict and value.raw is None:
         return ()
     interfaces = tuple(_interface(item, strict=strict) for item in value.items(MOST_INTERFACES))
-    refuse_repeated_names(value, interfaces)
+    refuse_duplicate_names(value, interfaces)
     return interfaces
 
 
 def _interface(value: Value, *, strict: bool) -> VfRequest:
     if strict:
-        document = value.fields(_KNOWN)
+        document = value.fields(_FIELDS)
     else:
         # rit-k8s-rdma supports two fields; Go's decoder treats null as absent and ignores unknown fields.
         raw = value.fields().raw
         rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
-        document = value.instead(rates).fields()
+        document = value.with_raw(rates).fields()
     return VfRequest(
         settings=read_settings(document),
         network=document.optional("network", names.network),
@@ -147,10 +147,10 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
 
 
 def _name(value: Value) -> str:
-    found = names.interface(value)
-    if found in _OF_EVERY_POD:
-        value.fail(f"{found!r} is an interface that every pod already has")
-    return found
+    name = names.interface(value)
+    if name in _OF_EVERY_POD:
+        value.fail(f"{name!r} is an interface that every pod already has")
+    return name
 
 
 def wants_netdev(document: Fields) -> bool | None:
@@ -159,13 +159,13 @@ def wants_netdev(document: Fields) -> bool | None:
     An Ethernet VF is useless without its netdev: its GIDs are the netdev's addresses, and its port is down while the
     netdev is down (mlx5_query_port_roce in drivers/infiniband/hw/mlx5/main.c, bnxt_re_query_port, irdma_query_port).
     """
-    wanted = document.optional("netdev", Value.boolean)
-    if wanted is False:
+    netdev = document.optional("netdev", Value.boolean)
+    if netdev is False:
         for name in _OF_A_NETDEV:
             document.optional(name, _refuse_without_netdev)
         if document.optional("link", names.link) == "ethernet":
             document.required("link").fail("RDMA on Ethernet needs the netdev, but netdev is false")
-    return wanted
+    return netdev
 
 
 def _refuse_without_netdev(value: Value) -> None:
@@ -174,27 +174,27 @@ def _refuse_without_netdev(value: Value) -> None:
 
 def containers(value: Value) -> tuple[str, ...]:
     """Read a list of container names: at least one, without duplicates."""
-    found = tuple(names.container(item) for item in value.items(MOST_INTERFACES))
-    if not found or len(set(found)) != len(found):
+    container_names = tuple(names.container(item) for item in value.items(MOST_INTERFACES))
+    if not container_names or len(set(container_names)) != len(container_names):
         value.fail("must name at least one container, and each only once")
-    return found
+    return container_names
 
 
-def refuse_repeated_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
-    seen: set[str] = set()
+def refuse_duplicate_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
+    interface_names: set[str] = set()
     for index, entry in enumerate(entries):
-        if entry.name is not None and entry.name in seen:
+        if entry.name is not None and entry.name in interface_names:
             value.at(f"[{index}].name", None).fail(
                 f"{entry.name!r} is already the name of another interface of this pod"
             )
-        seen |= {entry.name} if entry.name is not None else set()
+        interface_names |= {entry.name} if entry.name is not None else set()
 
 
-def _placement(text: str | None, interfaces: tuple[VfRequest, ...]) -> tuple[Spreading | None, Near | None]:
+def _placement(text: str | None, interfaces: tuple[VfRequest, ...]) -> tuple[PfSpread | None, Near | None]:
     if text is None:
         return None, None
     document = _parse(text, names.PLACEMENT, MOST_PLACEMENT_CHARACTERS).fields({"pfs", "vfs"})
-    choices: tuple[Spreading, Spreading, Spreading] = ("pack", "spread", "distinct")
+    choices: tuple[PfSpread, PfSpread, PfSpread] = ("pack", "spread", "distinct")
     vfs = document.optional("vfs", _near)
     if vfs is not None and not interfaces:
         document.required("vfs").fail("the pod requests no VFs")

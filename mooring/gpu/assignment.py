@@ -18,7 +18,7 @@ from mooring.gpu.inventory import MOST_GPUS, uuid
 from mooring.parsing import Value
 
 KIND = "gpu"
-_KNOWN = frozenset({"units", "uuids", "containers", "beside"})
+_FIELDS = frozenset({"units", "uuids", "containers", "beside"})
 # The limit of containers of a pod, as in the scheduler.
 _MOST_CONTAINERS = 1000
 
@@ -56,16 +56,16 @@ def assigned_gpus(assignment: Assignment) -> GpuAssignment | None:
 
 def read_gpu_assignment(value: Value) -> GpuAssignment:
     """Read ``ext.gpu``; raise the document's error."""
-    document = value.fields(_KNOWN)
-    listed = document.required("units")
-    units = _units(listed)
+    document = value.fields(_FIELDS)
+    units_value = document.required("units")
+    units = _units(units_value)
     uuids = document.required("uuids")
-    found = tuple(uuid(item) for item in uuids.items(MOST_GPUS))
-    if len(found) != len(units) or len(set(found)) != len(found):
-        uuids.fail(f"{len(set(found))} different UUIDs for {len(units)} GPUs")
+    uuid_values = tuple(uuid(item) for item in uuids.items(MOST_GPUS))
+    if len(uuid_values) != len(units) or len(set(uuid_values)) != len(uuid_values):
+        uuids.fail(f"{len(set(uuid_values))} different UUIDs for {len(units)} GPUs")
     return GpuAssignment(
         units,
-        found,
+        uuid_values,
         _containers(document.required("containers"), units),
         document.optional("beside", lambda beside: _beside(beside, units)) or {},
     )
@@ -73,31 +73,31 @@ def read_gpu_assignment(value: Value) -> GpuAssignment:
 
 def _units(value: Value) -> tuple[str, ...]:
     items = value.items(MOST_GPUS)
-    found = tuple(names.address(item) for item in items)
-    if not found:
+    addresses = tuple(names.address(item) for item in items)
+    if not addresses:
         value.fail("names no GPU")
-    if list(found) != sorted(set(found)):
+    if list(addresses) != sorted(set(addresses)):
         value.fail("GPUs are not in the order of their PCI addresses, or one appears twice")
-    return found
+    return addresses
 
 
 def _containers(value: Value, units: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     fields = value.fields().items()
     if len(fields) > _MOST_CONTAINERS:
         value.fail(f"{len(fields)} containers exceed the limit of {_MOST_CONTAINERS}")
-    found = {}
-    for name, listed in fields:
-        names.container(listed.instead(name))
-        found[name] = _units(listed)
-        if strange := sorted(set(found[name]) - set(units)):
-            listed.fail(f"GPU {strange[0]!r} is not one of the pod's")
-    return found
+    units_of_container = {}
+    for name, unit_list in fields:
+        names.container(unit_list.with_raw(name))
+        units_of_container[name] = _units(unit_list)
+        if foreign_units := sorted(set(units_of_container[name]) - set(units)):
+            unit_list.fail(f"GPU {foreign_units[0]!r} is not one of the pod's")
+    return units_of_container
 
 
 def _beside(value: Value, units: tuple[str, ...]) -> dict[str, int]:
-    found = {}
+    interface_of_gpu = {}
     for pci, interface in value.fields().items():
         if pci not in units:
             interface.fail("is not one of the pod's GPUs")
-        found[pci] = interface.integer(0, MOST_INTERFACES - 1)
-    return found
+        interface_of_gpu[pci] = interface.integer(0, MOST_INTERFACES - 1)
+    return interface_of_gpu

@@ -19,7 +19,7 @@ _KIND = re.compile(r"[A-Za-z](?:[-.\w]*[A-Za-z0-9])?/[A-Za-z](?:[-\w]*[A-Za-z0-9
 _NAME = re.compile(r"[A-Za-z0-9](?:[-.:\w]*[A-Za-z0-9])?", re.ASCII)
 # The kinds of the vendors' generators (nvidia-ctk, amd-ctk). A device plugin can add specifications of another kind,
 # with other hooks: NVIDIA's has the kind k8s.device-plugin.nvidia.com/gpu.
-VENDORS_OWN = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
+VENDOR_KINDS = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 # Device nodes of one GPU, below /dev: NVIDIA's, DRM's, and MIG's for GPU and compute instances, which are parts of a
 # GPU (nvidia-ctk, MIG).
 _OF_A_GPU = re.compile(r"nvidia[0-9]+$|dri/(?:card|renderD)[0-9]+$|nvidia-caps/", re.ASCII)
@@ -44,7 +44,7 @@ class CdiDevice:
     edits: str = "{}"
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """The device's name in a CRI request."""
         return f"{self.kind}={self.name}"
 
@@ -53,21 +53,21 @@ def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
     """Read a specification, given as JSON text; ignore unknown fields, which only the runtime needs. Raise CdiError."""
     document = parse(text, path, CdiError).fields()
     kind = document.required("kind").match(_KIND, "a kind such as 'vendor.com/gpu'")
-    shared = _edits(document)
-    found: dict[str, CdiDevice] = {}
+    common_edits = _edits(document)
+    device_of_name: dict[str, CdiDevice] = {}
     for item in document.required("devices").items(_MOST_DEVICES):
-        device = _device(item, kind, shared)
-        if device.name in found:
+        device = _device(item, kind, common_edits)
+        if device.name in device_of_name:
             # Container runtimes ignore such a file (Spec.validate of cncf-tags/container-device-interface).
             item.at("name", device.name).fail(f"{device.name!r} appears twice")
-        found[device.name] = device
-    return tuple(found.values())
+        device_of_name[device.name] = device
+    return tuple(device_of_name.values())
 
 
 def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[str]]) -> dict[str, list[CdiDevice]]:
     """Return for each GPU the devices that contain exactly it; ``gpus`` has the device nodes of each, below /dev."""
-    listed = tuple(devices)
-    return {pci: [device for device in listed if holds(device, nodes)] for pci, nodes in gpus.items()}
+    all_devices = tuple(devices)
+    return {pci: [device for device in all_devices if holds(device, nodes)] for pci, nodes in gpus.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,20 @@ class Contradiction:
     second: str
 
 
-def choose(holding: Iterable[CdiDevice], uuid: str | None) -> CdiDevice | Contradiction | None:
+def choose(devices: Iterable[CdiDevice], uuid: str | None) -> CdiDevice | Contradiction | None:
     """Choose the device for a GPU among those that contain exactly it; None if there are none.
 
     Devices of the vendor's own kind are preferred. Among devices with equal edits, the one with the UUID as name is
     chosen or, without it, the first by name. Advertiser and shim both use this function.
     """
-    listed = sorted(holding, key=lambda device: device.qualified)
-    listed = [device for device in listed if device.kind in VENDORS_OWN] or listed
-    if not listed:
+    candidates = sorted(devices, key=lambda device: device.qualified_name)
+    candidates = [device for device in candidates if device.kind in VENDOR_KINDS] or candidates
+    if not candidates:
         return None
-    other = next((device for device in listed if device.edits != listed[0].edits), None)
-    if other is not None:
-        return Contradiction(listed[0].qualified, other.qualified)
-    return next((device for device in listed if device.name == uuid), listed[0])
+    rival = next((device for device in candidates if device.edits != candidates[0].edits), None)
+    if rival is not None:
+        return Contradiction(candidates[0].qualified_name, rival.qualified_name)
+    return next((device for device in candidates if device.name == uuid), candidates[0])
 
 
 def holds(device: CdiDevice, nodes: Sequence[str]) -> bool:
@@ -100,16 +100,16 @@ def holds(device: CdiDevice, nodes: Sequence[str]) -> bool:
     False if the device lacks that node, or has a node of another GPU or of a part of a GPU (MIG).
     """
     below = {_below_dev(node) for node in device.nodes}
-    others = below.difference(nodes)
-    return bool(nodes) and nodes[0] in below and not any(_OF_A_GPU.match(node) for node in others)
+    other_nodes = below.difference(nodes)
+    return bool(nodes) and nodes[0] in below and not any(_OF_A_GPU.match(node) for node in other_nodes)
 
 
-def _device(value: Value, kind: str, shared: Fields | None) -> CdiDevice:
+def _device(value: Value, kind: str, common_edits: Fields | None) -> CdiDevice:
     document = value.fields()
     name = document.required("name").match(_NAME, "a CDI device's name")
-    edits = [one for one in (shared, _edits(document)) if one is not None]
-    nodes = frozenset(node for one in edits for node in _nodes(one))
-    return CdiDevice(kind, name, nodes, _joined([one.raw for one in edits]))
+    edits = [edit for edit in (common_edits, _edits(document)) if edit is not None]
+    nodes = frozenset(node for edit in edits for node in _nodes(edit))
+    return CdiDevice(kind, name, nodes, _join([edit.raw for edit in edits]))
 
 
 def _edits(document: Fields) -> Fields | None:
@@ -120,15 +120,18 @@ def _nodes(edits: Fields) -> Iterator[str]:
     yield from (_node(item) for item in edits.optional("deviceNodes", _items) or ())
 
 
-def _joined(edits: Sequence[Mapping[str, object]]) -> str:
+def _join(edits: Sequence[Mapping[str, object]]) -> str:
     """Return edits as a text that is equal for equal edits; the order matters only for hooks, which run in turn."""
-    joined: dict[str, list[str]] = {}
-    for one in edits:
-        for name, value in one.items():
+    items_of_field: dict[str, list[str]] = {}
+    for edit in edits:
+        for name, value in edit.items():
             if value:
-                joined.setdefault(name, []).extend(map(dump, value if isinstance(value, list) else [value]))
+                items_of_field.setdefault(name, []).extend(map(dump, value if isinstance(value, list) else [value]))
     return dump(
-        {name: list(dict.fromkeys(items if name == "hooks" else sorted(items))) for name, items in joined.items()}
+        {
+            name: list(dict.fromkeys(items if name == "hooks" else sorted(items)))
+            for name, items in items_of_field.items()
+        }
     )
 
 

@@ -26,31 +26,31 @@ class CdiFolders:
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = tuple(folders)
-        self._told: set[str] = set()
+        self._warnings: set[str] = set()
         self._read: dict[Path, tuple[tuple[int, int, int], tuple[CdiDevice, ...]]] = {}
 
     def devices(self) -> tuple[CdiDevice, ...]:
         """Return the devices, by qualified name."""
-        found: dict[str, CdiDevice] = {}
-        contradicted = set[str]()
+        device_of_name: dict[str, CdiDevice] = {}
+        ambiguous_names = set[str]()
         for folder in self._folders:
             in_folder: dict[str, CdiDevice] = {}
             for device in self._in_folder(folder):
-                if device.qualified in in_folder:
-                    contradicted.add(device.qualified)
-                    self._tell(f"{device.qualified} is in two CDI specifications of {str(folder)!r}")
-                in_folder[device.qualified] = device
-            found |= in_folder
-        return tuple(found[name] for name in sorted(found.keys() - contradicted))
+                if device.qualified_name in in_folder:
+                    ambiguous_names.add(device.qualified_name)
+                    self._warn_once(f"{device.qualified_name} is in two CDI specifications of {str(folder)!r}")
+                in_folder[device.qualified_name] = device
+            device_of_name |= in_folder
+        return tuple(device_of_name[name] for name in sorted(device_of_name.keys() - ambiguous_names))
 
     def _in_folder(self, folder: Path) -> Iterator[CdiDevice]:
         try:
             names = entry_names(folder, is_specification)
-        except OSError as unreadable:
-            self._tell(f"folder of CDI specifications {str(folder)!r} cannot be read: {unreadable}")
+        except OSError as error:
+            self._warn_once(f"folder of CDI specifications {str(folder)!r} cannot be read: {error}")
             return
         if len(names) > _MOST_FILES:
-            self._tell(f"folder of CDI specifications {str(folder)!r} has more than {_MOST_FILES} of them")
+            self._warn_once(f"folder of CDI specifications {str(folder)!r} has more than {_MOST_FILES} of them")
         for name in names[:_MOST_FILES]:
             yield from self._of_file(folder / name)
 
@@ -59,28 +59,28 @@ class CdiFolders:
         try:
             status = path.stat()
             state = (status.st_ino, status.st_mtime_ns, status.st_size)
-            known = self._read.get(path)
-            if known is None or known[0] != state:
-                known = self._read[path] = (state, self._parsed(path))
-        except OSError as unusable:
-            self._tell(_UNREAD.format(str(path), unusable))
+            cache_entry = self._read.get(path)
+            if cache_entry is None or cache_entry[0] != state:
+                cache_entry = self._read[path] = (state, self._parse_file(path))
+        except OSError as error:
+            self._warn_once(_UNREAD.format(str(path), error))
             return ()
-        return known[1]
+        return cache_entry[1]
 
-    def _parsed(self, path: Path) -> tuple[CdiDevice, ...]:
+    def _parse_file(self, path: Path) -> tuple[CdiDevice, ...]:
         text = read_file(path, MAX_BYTES)
         try:
             if text is not None and NOT_UTF_8 in text:
                 raise ValueError("not UTF-8")
             return () if text is None else read_cdi(to_json(text), str(path))
-        except ValueError as broken:
-            self._tell(_UNREAD.format(str(path), broken))
+        except ValueError as error:
+            self._warn_once(_UNREAD.format(str(path), error))
             return ()
 
-    def _tell(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            _log.warning("CDI device is not used", reason=what)
+    def _warn_once(self, reason: str) -> None:
+        if reason not in self._warnings:
+            self._warnings.add(reason)
+            _log.warning("CDI device is not used", reason=reason)
 
 
 def is_specification(name: str) -> bool:

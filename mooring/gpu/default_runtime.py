@@ -15,7 +15,7 @@ from typing import cast
 
 Document = Mapping[str, object]
 ACCEPT = "accept-nvidia-visible-devices-envvar-when-unprivileged"
-EXPOSED = "the default runtime is NVIDIA's and gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES"
+EXPOSURE = "the default runtime is NVIDIA's and gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES"
 _EXECUTABLE = "nvidia-container-runtime"
 # The sections of containerd's CRI plugin with its runtimes, in versions 1, 2 and 3 of the configuration.
 _CONTAINERD = tuple(
@@ -25,7 +25,7 @@ _CONTAINERD = tuple(
 _EXECUTABLES = ("BinaryName", "Runtime", "runtime_engine", "runtime_path")
 
 
-def exposed(runtime: Sequence[Document], toolkit: Document | None) -> bool:
+def exposes_gpus(runtime: Sequence[Document], toolkit: Document | None) -> bool:
     """Return whether pods can take GPUs, from the runtime's files (later ones take precedence) and NVIDIA's file."""
     if toolkit is not None and toolkit.get(ACCEPT) is False:
         return False
@@ -45,8 +45,8 @@ def _sections(files: Sequence[Document], paths: Sequence[tuple[str, ...]]) -> li
 
 def _default_is_nvidias(sections: Sequence[Document], key: str, built_in: Sequence[str]) -> bool:
     """Return whether the last configured default is NVIDIA's runtime or, without one, a built-in default is."""
-    given = [value for section in sections if isinstance(value := section.get(key), str) and value]
-    return any(_names_nvidias(sections, name) for name in (given[-1:] or built_in))
+    configured_names = [value for section in sections if isinstance(value := section.get(key), str) and value]
+    return any(_names_nvidias(sections, name) for name in (configured_names[-1:] or built_in))
 
 
 def _names_nvidias(sections: Sequence[Document], name: str) -> bool:

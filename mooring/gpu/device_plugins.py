@@ -14,21 +14,21 @@ RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
-def counted(amounts: Mapping[str, object]) -> list[str]:
+def allocatable_resources(amounts: Mapping[str, object]) -> list[str]:
     """Return which of the resources have a count above 0 in a node's allocatable."""
     return [name for name in RESOURCES if str(amounts.get(name, "0")) != "0"]
 
 
-def registered(checkpoint: str) -> list[str]:
+def registered_resources(checkpoint: str) -> list[str]:
     """Return which of the resources have devices in the kubelet's checkpoint; raise ValueError if it is unreadable."""
     try:
         devices = decode(checkpoint)["Data"]["RegisteredDevices"] or {}
         return [name for name in RESOURCES if devices.get(name)]
-    except (KeyError, TypeError, AttributeError) as broken:
-        raise ValueError(str(broken)) from broken
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
 
 
 def conflict(resources: Iterable[str]) -> str:
     """Return a message that device plugins advertise these resources; empty if there are none."""
-    named = ", ".join(resources)
-    return f"a device plugin advertises {named} on this node: two pods could get the same GPU" if named else ""
+    names = ", ".join(resources)
+    return f"a device plugin advertises {names} on this node: two pods could get the same GPU" if names else ""

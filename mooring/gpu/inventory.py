@@ -69,15 +69,15 @@ class GpuInventory:
     out: tuple[GpuOut, ...] = ()
 
 
-def common_bridges(one: Sequence[str], other: Sequence[str]) -> int:
+def common_bridges(path: Sequence[str], other_path: Sequence[str]) -> int:
     """Return how many bridges two paths share, counted from the root; the last one is the lowest above both devices.
 
     Devices below one switch share at least its upstream port. Devices with different root ports share none: their
     traffic passes the CPU.
     """
     return next(
-        (depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
-        min(len(one), len(other)),
+        (depth for depth, (left, right) in enumerate(zip(path, other_path, strict=False)) if left != right),
+        min(len(path), len(other_path)),
     )
 
 
@@ -98,8 +98,8 @@ def read_gpu_inventory(text: str) -> GpuInventory:
     document = whole.fields()
     gpus = tuple(_gpu(item) for item in document.required("gpus").items(MOST_GPUS))
     out = document.optional("out", lambda value: tuple(_out(item) for item in value.items(MOST_GPUS))) or ()
-    _refuse_repeated(whole, (*(gpu.pci for gpu in gpus), *(gpu.pci for gpu in out)), "PCI address")
-    _refuse_repeated(whole, (gpu.uuid for gpu in gpus), "UUID")
+    _refuse_duplicates(whole, (*(gpu.pci for gpu in gpus), *(gpu.pci for gpu in out)), "PCI address")
+    _refuse_duplicates(whole, (gpu.uuid for gpu in gpus), "UUID")
     return GpuInventory(gpus, out)
 
 
@@ -130,8 +130,8 @@ def bridges(value: Value) -> tuple[str, ...]:
     return tuple(names.address(item) for item in value.items(_DEEPEST))
 
 
-def _optional_integer(document: Fields, name: str, most: int) -> int | None:
-    return document.optional(name, lambda value: value.integer(0, most))
+def _optional_integer(document: Fields, name: str, high: int) -> int | None:
+    return document.optional(name, lambda value: value.integer(0, high))
 
 
 def _out(value: Value) -> GpuOut:
@@ -139,12 +139,12 @@ def _out(value: Value) -> GpuOut:
     return GpuOut(names.address(document.required("pci")), document.required("why").string(longest=LONGEST_WHY))
 
 
-def _refuse_repeated(whole: Value, found: Iterable[str], what: str) -> None:
-    seen: set[str] = set()
-    for one in found:
-        if one in seen:
-            whole.fail(f"{what} {one!r} appears twice")
-        seen.add(one)
+def _refuse_duplicates(whole: Value, entries: Iterable[str], kind: str) -> None:
+    previous: set[str] = set()
+    for entry in entries:
+        if entry in previous:
+            whole.fail(f"{kind} {entry!r} appears twice")
+        previous.add(entry)
 
 
 def _dump_gpu(gpu: Gpu) -> dict[str, object]:
@@ -155,5 +155,5 @@ def _dump_gpu(gpu: Gpu) -> dict[str, object]:
         "pcie": list(gpu.pcie) or None,
         "link": gpu.link,
     }
-    known = {name: value for name, value in optional.items() if value is not None}
-    return {"pci": gpu.pci, "uuid": gpu.uuid, "vendor": gpu.vendor} | known
+    present = {name: value for name, value in optional.items() if value is not None}
+    return {"pci": gpu.pci, "uuid": gpu.uuid, "vendor": gpu.vendor} | present

@@ -18,7 +18,7 @@ from mooring.parsing import Value, parse
 KEY = f"{names.REQUEST_OF}gpu"
 RESOURCE = "mooring.dev/gpu"
 MOST_REQUEST_CHARACTERS = 16_384
-_KNOWN = frozenset({"count", "model", "memory_mb", "together", "vfs"})
+_FIELDS = frozenset({"count", "model", "memory_mb", "together", "vfs"})
 # link: in one group of linked GPUs. switch: below one bridge that is not a root port. numa: on one NUMA node.
 Together = Literal["link", "switch", "numa"]
 # switch: interface k is below the lowest bridge that GPU k shares with any PF that fits the interface.
@@ -53,8 +53,8 @@ class GpuRequest:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        every = (self.count, self.model, self.memory_mb, self.together, self.vfs, self.limits)
-        object.__setattr__(self, "_hash", hash(every))
+        values = (self.count, self.model, self.memory_mb, self.together, self.vfs, self.limits)
+        object.__setattr__(self, "_hash", hash(values))
 
     def __hash__(self) -> int:
         return self._hash
@@ -65,69 +65,69 @@ def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfa
 
     ``interfaces`` is the number of VFs that the pod requests. Raise AnnotationError.
     """
-    limited, asking = counted(limits), tuple(limit for limit in limits if limit.count)
+    limit_sum, gpu_limits = gpu_count(limits), tuple(limit for limit in limits if limit.count)
     if text is None:
-        if limited > MOST_GPUS:
-            raise AnnotationError(KEY, "", f"limits of {RESOURCE!r} add up to {limited}, more than {MOST_GPUS}")
-        return GpuRequest(limited, limits=asking) if limited else None
+        if limit_sum > MOST_GPUS:
+            raise AnnotationError(KEY, "", f"limits of {RESOURCE!r} add up to {limit_sum}, more than {MOST_GPUS}")
+        return GpuRequest(limit_sum, limits=gpu_limits) if limit_sum else None
     if len(text) > MOST_REQUEST_CHARACTERS:
         raise AnnotationError(KEY, "", f"longer than {MOST_REQUEST_CHARACTERS} characters")
     whole = parse(text, KEY, AnnotationError)
-    document = whole.fields(_KNOWN)
-    if not limited:
+    document = whole.fields(_FIELDS)
+    if not limit_sum:
         whole.fail(f"no container has a limit of {RESOURCE!r}, which sets how many GPUs it gets")
     count = document.optional("count", lambda value: value.integer(1, MOST_GPUS))
-    if count is not None and count != limited:
-        document.required("count").fail(f"the containers' limits of {RESOURCE!r} add up to {limited}, not {count}")
-    if limited > MOST_GPUS:
-        whole.fail(f"limits of {RESOURCE!r} add up to {limited}, more than {MOST_GPUS}")
+    if count is not None and count != limit_sum:
+        document.required("count").fail(f"the containers' limits of {RESOURCE!r} add up to {limit_sum}, not {count}")
+    if limit_sum > MOST_GPUS:
+        whole.fail(f"limits of {RESOURCE!r} add up to {limit_sum}, more than {MOST_GPUS}")
     vfs = document.optional("vfs", _vfs)
     if vfs is not None and not interfaces:
         document.required("vfs").fail("the pod requests no VFs")
     return GpuRequest(
-        count=limited,
+        count=limit_sum,
         model=document.optional("model", _model),
         memory_mb=document.optional("memory_mb", lambda value: value.integer(1, MOST_MEMORY_MB)) or 0,
         together=document.optional("together", _together),
         vfs=vfs,
-        limits=asking,
+        limits=gpu_limits,
     )
 
 
-def counted(limits: Sequence[ContainerLimit]) -> int:
+def gpu_count(limits: Sequence[ContainerLimit]) -> int:
     """Return how many GPUs Kubernetes counts for a pod: the most that it uses at once.
 
     Init containers run one after another, each beside the sidecars before it; the containers run beside all sidecars.
     Source: ``AggregateContainerRequests`` of k8s.io/component-helpers/resource.
     """
-    sidecars, at_once = 0, 0
+    sidecars, peak = 0, 0
     for limit in limits:
         if limit.role == "sidecar":
             sidecars += limit.count
-            at_once = max(at_once, sidecars)
+            peak = max(peak, sidecars)
         elif limit.role == "init":
-            at_once = max(at_once, sidecars + limit.count)
-    return max(at_once, sidecars + sum(limit.count for limit in limits if limit.role == "main"))
+            peak = max(peak, sidecars + limit.count)
+    return max(peak, sidecars + sum(limit.count for limit in limits if limit.role == "main"))
 
 
 def containers_units(limits: Sequence[ContainerLimit], units: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Distribute ``units``, as many as `counted` returns, to the containers; return them by container name.
+    """Distribute ``units``, as many as `gpu_count` returns, to the containers; return them by container name.
 
     Sidecars come first, then the containers, each with its own units. Init containers share units with the containers:
     each gets the first units that no sidecar before it has.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    taken = 0
+    units_of_container: dict[str, tuple[str, ...]] = {}
+    next_index = 0
     for limit in limits:
         if limit.role == "main":
             continue
-        found[limit.name] = tuple(units[taken : taken + limit.count])
-        taken += limit.count if limit.role == "sidecar" else 0
+        units_of_container[limit.name] = tuple(units[next_index : next_index + limit.count])
+        next_index += limit.count if limit.role == "sidecar" else 0
     for limit in limits:
         if limit.role == "main":
-            found[limit.name] = tuple(units[taken : taken + limit.count])
-            taken += limit.count
-    return found
+            units_of_container[limit.name] = tuple(units[next_index : next_index + limit.count])
+            next_index += limit.count
+    return units_of_container
 
 
 def _model(value: Value) -> str:

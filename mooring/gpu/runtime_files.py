@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mooring.files import read_file
 from mooring.folders import entry_names
-from mooring.gpu.default_runtime import EXPOSED, Document, exposed
+from mooring.gpu.default_runtime import EXPOSURE, Document, exposes_gpus
 
 DEFAULT_RUNTIME = ":".join(
     ("/etc/containerd/config.toml", "/etc/containerd/conf.d", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
@@ -34,21 +34,21 @@ class RuntimeFiles:
     toolkit: Path = Path(DEFAULT_TOOLKIT)
     root: Path = Path("/")
 
-    def why_exposed(self) -> str:
+    def exposure_reason(self) -> str:
         """Return why the runtime's configuration forbids to offer GPUs of this host, empty if it does not.
 
         A file that cannot be read forbids it, too, because the runtime may have read it before.
         """
         try:
             runtime = [document for path in self.runtime for document in documents(path, self.root)]
-        except UnreadableError as unknown:
-            return f"the default runtime is unknown: {unknown}"
+        except UnreadableError as error:
+            return f"the default runtime is unknown: {error}"
         try:
             toolkit = next(documents(self.toolkit, self.root), None)
         except UnreadableError:
             # As without the file: NVIDIA's runtime accepts the variable.
             toolkit = None
-        return EXPOSED if exposed(runtime, toolkit) else ""
+        return EXPOSURE if exposes_gpus(runtime, toolkit) else ""
 
 
 class UnreadableError(ValueError):
@@ -64,34 +64,34 @@ def documents(path: Path, root: Path) -> Iterator[Document]:
     try:
         files = [path / name for name in entry_names(path, lambda _: True)] if path.is_dir() else [path]
         is_any = path.name == _OF_CRIO
-        waiting = [one for one in files if (is_any or one.suffix in _SUFFIXES) and not one.is_dir()]
-        known = set(waiting)
+        queue = [entry for entry in files if (is_any or entry.suffix in _SUFFIXES) and not entry.is_dir()]
+        queued_files = set(queue)
         for _ in range(_MOST_FILES):
-            if not waiting:
+            if not queue:
                 return
-            file = waiting.pop(0)
+            file = queue.pop(0)
             text = read_file(file)
             if text is None:
                 continue
             document = tomllib.loads(text)
             yield document
-            more = [one for one in _imported(document, file.parent, root) if one not in known]
-            known.update(more)
-            waiting = more + waiting
+            new_files = [entry for entry in _imports(document, file.parent, root) if entry not in queued_files]
+            queued_files.update(new_files)
+            queue = new_files + queue
         raise ValueError(f"more than {_MOST_FILES} files")
-    except (OSError, ValueError, RecursionError) as broken:
-        raise UnreadableError(f"configuration {str(path)!r} cannot be read: {broken}") from broken
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableError(f"configuration {str(path)!r} cannot be read: {error}") from error
 
 
-def _imported(document: Document, folder: Path, root: Path) -> Iterator[Path]:
+def _imports(document: Document, folder: Path, root: Path) -> Iterator[Path]:
     """Yield the files that a document imports; raise ValueError for files that may exist but are not mounted here."""
     patterns = document.get("imports")
     for pattern in patterns if isinstance(patterns, list) else ():
         if not isinstance(pattern, str):
             continue
         path = root / pattern.lstrip("/") if pattern.startswith("/") else folder / pattern
-        fixed = next(one for one in (path, *path.parents) if not has_magic(str(one)))
+        literal_path = next(parent for parent in (path, *path.parents) if not has_magic(str(parent)))
         # In a pod, folders that are not mounted look absent; the importing file's folder is mounted.
-        if not fixed.exists() and (fixed == path or not fixed.is_relative_to(folder)):
+        if not literal_path.exists() and (literal_path == path or not literal_path.is_relative_to(folder)):
             raise ValueError(f"its import {pattern!r} does not exist, or is not mounted here")
-        yield from [path] if fixed == path else sorted(fixed.glob(str(path.relative_to(fixed))))
+        yield from [path] if literal_path == path else sorted(literal_path.glob(str(path.relative_to(literal_path))))

@@ -10,7 +10,7 @@ from typing import cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from mooring.http.connections import Connection, Connections, Limits, accepting
+from mooring.http.connections import Connection, Connections, Limits, accept_connections
 
 # Seconds to wait for responses in progress when the server stops.
 _LAST_ANSWERS_S = 2.0
@@ -47,11 +47,11 @@ async def listen(
     )
     await runner.setup()
     try:
-        async with accepting(address, connections, cast("web.Server", runner.server), tls):
+        async with accept_connections(address, connections, cast("web.Server", runner.server), tls):
             yield
     finally:
         await runner.cleanup()
-        connections.abort_all()
+        connections.abort_connections()
 
 
 async def read_body(request: web.Request, most_bytes: int) -> Body:
@@ -61,27 +61,27 @@ async def read_body(request: web.Request, most_bytes: int) -> Body:
     objects, up to twice the largest that it has freed (mallopt(3), M_MMAP_THRESHOLD).
     """
     connections, connection = request.app[_CONNECTIONS], request[_CONNECTION]
-    announced = request.content_length
-    if announced == 0:
+    declared_bytes = request.content_length
+    if declared_bytes == 0:
         return b""
-    if announced is not None and announced > most_bytes:
-        raise web.HTTPRequestEntityTooLarge(most_bytes, announced)
-    pages = mmap.mmap(-1, announced or most_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    filled = 0
+    if declared_bytes is not None and declared_bytes > most_bytes:
+        raise web.HTTPRequestEntityTooLarge(most_bytes, declared_bytes)
+    pages = mmap.mmap(-1, declared_bytes or most_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    filled_bytes = 0
     try:
         async for part in request.content.iter_any():
             connections.hold(connection, len(part))
-            if filled + len(part) > len(pages):
-                raise web.HTTPRequestEntityTooLarge(most_bytes, filled + len(part))
-            pages[filled : filled + len(part)] = part
-            filled += len(part)
-    except BaseException as cut_short:
+            if filled_bytes + len(part) > len(pages):
+                raise web.HTTPRequestEntityTooLarge(most_bytes, filled_bytes + len(part))
+            pages[filled_bytes : filled_bytes + len(part)] = part
+            filled_bytes += len(part)
+    except BaseException as error:
         # The connection keeps the exception's traceback, which would keep the pages.
         pages.close()
-        if isinstance(cut_short, ConnectionError | web.RequestPayloadError):
-            raise web.HTTPBadRequest(text=f"request's body was cut short: {cut_short}") from cut_short
+        if isinstance(error, ConnectionError | web.RequestPayloadError):
+            raise web.HTTPBadRequest(text=f"request's body was cut short: {error}") from error
         raise
-    return memoryview(pages)[:filled]
+    return memoryview(pages)[:filled_bytes]
 
 
 @web.middleware
@@ -90,8 +90,8 @@ async def _in_phases(request: web.Request, handler: _Handler) -> web.StreamRespo
     connections = request.app[_CONNECTIONS]
     try:
         connection = request[_CONNECTION] = connections.begin_request(request.protocol)
-    except ConnectionResetError as closed:
-        raise web.HTTPBadRequest(text=str(closed)) from closed
+    except ConnectionResetError as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
     try:
         await connections.turn(connection)
         return await handler(request)

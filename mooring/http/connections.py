@@ -29,7 +29,7 @@ from mooring.program.config import host_and_port
 MakeProtocol = Callable[[], asyncio.Protocol]
 _log = structlog.get_logger()
 _BACKLOG = 1024
-_AT_ONCE = 64
+_ACCEPT_BATCH = 64
 # struct linger: on, with 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 # Seconds until accepting is retried, for example after the process ran out of descriptors.
@@ -60,13 +60,13 @@ class Limits:
 class Connection:
     """One accepted connection; ``body_bytes`` counts its request's body in memory, ``busy``: it answers a request."""
 
-    def __init__(self, accepted: socket.socket, peer: str) -> None:
-        self.accepted = accepted
+    def __init__(self, raw_socket: socket.socket, peer: str) -> None:
+        self.raw_socket = raw_socket
         self.peer = peer
         self.body_bytes = 0
         self.busy = False
         self.task: asyncio.Task[None] | None = None
-        self.watched: _ConnectionProtocol | None = None
+        self.protocol: _ConnectionProtocol | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def expire_in(self, seconds: float) -> None:
@@ -80,12 +80,12 @@ class Connection:
 
     def abort(self) -> None:
         """Close the connection now, without sending the remaining data."""
-        if self.watched is not None and self.watched.transport is not None:
+        if self.protocol is not None and self.protocol.transport is not None:
             # With a reset (tcp_close, for SO_LINGER 0): otherwise the kernel would keep data that the peer does not
             # read.
             with suppress(OSError):
-                self.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self.watched.transport.abort()
+                self.raw_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.protocol.transport.abort()
         elif self.task is not None:
             self.task.cancel()
 
@@ -98,7 +98,7 @@ class Connections:
         self._open: dict[Connection, None] = {}
         self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
         self._body_bytes = 0
-        self._said_s = float("-inf")
+        self._logged_s = float("-inf")
         # When the next turn of each peer is, if it is in the future.
         self._next_turn_s: dict[str, float] = {}
 
@@ -131,7 +131,7 @@ class Connections:
         connection.body_bytes += received_bytes
         self._body_bytes += received_bytes
         if self._body_bytes > self._limits.body_bytes and connection in self._open:
-            self._close_one("request bodies are at their limit", lambda each: each.body_bytes)
+            self._close_heaviest("request bodies are at their limit", lambda candidate: candidate.body_bytes)
         if connection not in self._open:
             raise ConnectionResetError("the connection is closed")
 
@@ -142,28 +142,28 @@ class Connections:
             try:
                 self._admit(*await loop.sock_accept(listener), make, tls)
                 # Accept all that have queued up: if the queue is full, a client retries only after 1 s.
-                for _ in range(_AT_ONCE):
+                for _ in range(_ACCEPT_BATCH):
                     self._admit(*listener.accept(), make, tls)
                 await asyncio.sleep(0)
             except BlockingIOError:
                 # Let the event loop run: while sockets are ready, connections to close would never be closed.
                 await asyncio.sleep(0)
-            except OSError as failed:
-                _log.warning("connection not accepted", reason=str(failed))
+            except OSError as error:
+                _log.warning("connection not accepted", reason=str(error))
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
 
     def _admit(
-        self, accepted: socket.socket, address: tuple[Any, ...], make: MakeProtocol, tls: ssl.SSLContext | None
+        self, raw_socket: socket.socket, address: tuple[Any, ...], make: MakeProtocol, tls: ssl.SSLContext | None
     ) -> None:
         """Accept a connection; at the limit, close another one for it."""
-        accepted.setblocking(False)
+        raw_socket.setblocking(False)
         if len(self._open) >= self._limits.connections:
-            self._close_one("connections are at their limit", lambda _: 1)
-        connection = Connection(accepted, str(address[0]))
+            self._close_heaviest("connections are at their limit", lambda _: 1)
+        connection = Connection(raw_socket, str(address[0]))
         self._open[connection] = None
         connection.expire_in(self._limits.head_s)
         connection.task = asyncio.get_running_loop().create_task(self._converse(connection, make, tls))
-        connection.task.add_done_callback(partial(self._ended, connection))
+        connection.task.add_done_callback(partial(self._remove, connection))
 
     async def turn(self, connection: Connection) -> None:
         """Wait for the peer's next turn."""
@@ -175,47 +175,49 @@ class Connections:
         if turn_s > now_s:
             await asyncio.sleep(turn_s - now_s)
 
-    def abort_all(self) -> None:
+    def abort_connections(self) -> None:
         for connection in list(self._open):
             connection.abort()
 
     async def _converse(self, connection: Connection, make: MakeProtocol, tls: ssl.SSLContext | None) -> None:
         inner = make()
-        watched = connection.watched = _ConnectionProtocol(inner)
+        protocol = connection.protocol = _ConnectionProtocol(inner)
         self._by_protocol[inner] = connection
         # The handshake failed, or the peer left before it.
         with suppress(OSError):
             await self.turn(connection)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: watched, connection.accepted, ssl=tls)
-            await watched.lost.wait()
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection.raw_socket, ssl=tls)
+            await protocol.end.wait()
 
-    def _ended(self, connection: Connection, _: object) -> None:
+    def _remove(self, connection: Connection, _: object) -> None:
         """Remove a connection; its task may not even have started."""
         connection.forget_deadline()
         self._open.pop(connection, None)
-        if connection.watched is not None:
-            self._by_protocol.pop(connection.watched.inner, None)
-        connection.accepted.close()
+        if connection.protocol is not None:
+            self._by_protocol.pop(connection.protocol.inner, None)
+        connection.raw_socket.close()
 
     def _release(self, connection: Connection) -> None:
         self._body_bytes -= connection.body_bytes
         connection.body_bytes = 0
 
-    def _close_one(self, what: str, weight: Callable[[Connection], int]) -> None:
+    def _close_heaviest(self, reason: str, weight: Callable[[Connection], int]) -> None:
         """Close a connection of the peer with the largest ``weight``, preferably one that waits for its client."""
         weights = Counter[str]()
-        for each in self._open:
-            weights[each.peer] += weight(each)
-        most = max(weights.values())
-        heavy = (each for each in self._open if weights[each.peer] == most and weight(each))
-        closed = min(heavy, key=lambda each: each.busy)
-        del self._open[closed]
-        self._release(closed)
-        closed.abort()
+        for connection in self._open:
+            weights[connection.peer] += weight(connection)
+        largest_weight = max(weights.values())
+        heavy = (
+            connection for connection in self._open if weights[connection.peer] == largest_weight and weight(connection)
+        )
+        victim = min(heavy, key=lambda connection: connection.busy)
+        del self._open[victim]
+        self._release(victim)
+        victim.abort()
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._said_s >= _SAY_AGAIN_S:
-            self._said_s = now_s
-            _log.warning("connection closed", reason=what, peer=closed.peer, open=len(self._open))
+        if now_s - self._logged_s >= _SAY_AGAIN_S:
+            self._logged_s = now_s
+            _log.warning("connection closed", reason=reason, peer=victim.peer, open=len(self._open))
 
 
 class _ConnectionProtocol(asyncio.Protocol):
@@ -224,14 +226,14 @@ class _ConnectionProtocol(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol) -> None:
         self.inner = inner
         self.transport: asyncio.Transport | None = None
-        self.lost = asyncio.Event()
+        self.end = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.inner.connection_made(transport)
 
     def connection_lost(self, reason: Exception | None) -> None:
-        self.lost.set()
+        self.end.set()
         self.inner.connection_lost(reason)
 
     def data_received(self, data: bytes) -> None:
@@ -248,19 +250,19 @@ class _ConnectionProtocol(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def accepting(
+async def accept_connections(
     address: str,
     connections: Connections,
     make: MakeProtocol,
     tls: ssl.SSLContext | None = None,
     *,
-    shared: bool = False,
+    share_address: bool = False,
 ) -> AsyncIterator[None]:
     """Listen on ``address`` (``host:port``, all addresses without a host); raise OSError or ConfigError.
 
-    With ``shared``, several processes of one user can listen on the same address.
+    With ``share_address``, several processes of one user can listen on the same address.
     """
-    listeners = _listeners(address, shared=shared)
+    listeners = _listeners(address, share_address=share_address)
     accepts = [asyncio.create_task(connections.accept(listener, make, tls)) for listener in listeners]
     try:
         yield
@@ -272,7 +274,7 @@ async def accepting(
             listener.close()
 
 
-def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
+def _listeners(address: str, *, share_address: bool) -> list[socket.socket]:
     """Return a listening socket for each address of the host, such as one for IPv4 and one for IPv6."""
     host, port = host_and_port(address)
     listeners: list[socket.socket] = []
@@ -282,7 +284,7 @@ def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
             listeners.append(listener)
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
+            if share_address:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -296,7 +298,7 @@ def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
 
 
 def _places(host: str | None, port: int) -> list[tuple[int, int, int, str, tuple[Any, ...]]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # Without a host name, a machine without IPv6 listens only on IPv4.
-    usable = [each for each in found if host or each[0] == socket.AF_INET or socket.has_dualstack_ipv6()]
+    usable = [address for address in addresses if host or address[0] == socket.AF_INET or socket.has_dualstack_ipv6()]
     return list(dict.fromkeys(cast("Any", usable)))

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from mooring.http.connections import Connections, Limits, accepting
+from mooring.http.connections import Connections, Limits, accept_connections
 from mooring.http.recent import Recent
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,37 +17,39 @@ _END = b"\r\n\r\n"
 _LIMITS = Limits(connections=64)
 
 
-def serve_metrics(address: str, make: Callable[[], bytes], *, shared: bool = False) -> Callable[[], None]:
+def serve_metrics(address: str, make: Callable[[], bytes], *, share_address: bool = False) -> Callable[[], None]:
     """Answer each GET at ``host:port`` with the text that ``make`` returns; raise ConfigError or OSError.
 
-    Return a function that stops the server; the thread also ends with the process. With ``shared``, several processes
-    can serve one address.
+    Return a function that stops the server; the thread also ends with the process. With ``share_address``, several
+    processes can serve one address.
     """
     outcome: list[BaseException] = []
     ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-    listening = threading.Event()
+    ready = threading.Event()
     recent = Recent(make)
 
     async def serve() -> None:
-        over = asyncio.Event()
+        stop = asyncio.Event()
         try:
-            async with accepting(address, Connections(_LIMITS), lambda: _Page(recent.get), shared=shared):
-                ends.append((asyncio.get_running_loop(), over))
-                listening.set()
-                await over.wait()
-        except (OSError, ValueError) as failed:
-            outcome.append(failed)
+            async with accept_connections(
+                address, Connections(_LIMITS), lambda: _Page(recent.get), share_address=share_address
+            ):
+                ends.append((asyncio.get_running_loop(), stop))
+                ready.set()
+                await stop.wait()
+        except (OSError, ValueError) as error:
+            outcome.append(error)
         finally:
-            listening.set()
+            ready.set()
 
     threading.Thread(target=lambda: asyncio.run(serve()), name="metrics", daemon=True).start()
-    listening.wait()
+    ready.wait()
     if outcome:
         raise outcome[0]
-    loop, over = ends[0]
+    loop, stop = ends[0]
 
     def end() -> None:
-        loop.call_soon_threadsafe(over.set)
+        loop.call_soon_threadsafe(stop.set)
 
     return end
 

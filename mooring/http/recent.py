@@ -40,18 +40,18 @@ class RecentAnswer(Generic[_T]):
         self._recent_s = recent_s
         self._clock = clock
         self._made_s = float("-inf")
-        self._making: asyncio.Future[_T] | None = None
+        self._answer: asyncio.Future[_T] | None = None
 
     async def get(self) -> _T:
         """Return the answer, which is at most ``recent_s`` seconds old; raise the error of making it."""
-        if self._making is None or (self._making.done() and self._clock() - self._made_s >= self._recent_s):
-            self._making = asyncio.ensure_future(self._make())
-            self._making.add_done_callback(self._note)
+        if self._answer is None or (self._answer.done() and self._clock() - self._made_s >= self._recent_s):
+            self._answer = asyncio.ensure_future(self._make())
+            self._answer.add_done_callback(self._note)
         # If a caller is cancelled, the others still get the answer.
-        return await asyncio.shield(self._making)
+        return await asyncio.shield(self._answer)
 
-    def _note(self, made: "asyncio.Future[_T]") -> None:
+    def _note(self, answer: "asyncio.Future[_T]") -> None:
         self._made_s = self._clock()
-        if not made.cancelled():
+        if not answer.cancelled():
             # Retrieve the exception, so that asyncio does not report it if no caller has waited.
-            made.exception()
+            answer.exception()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-_OURS = frozenset({"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli"})
+_PACKAGES = frozenset({"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli"})
 
 
 def scheduler() -> int:
@@ -45,9 +45,9 @@ def _run(program: str, package: str, extra: str, function: str = "main") -> int:
         main: Callable[[], int] = getattr(import_module(f"{package}.__main__"), function)
         # Within the try, because some libraries are imported only when they are used.
         return main()
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] in _OURS:
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _PACKAGES:
             raise
         rule = f"the extra is not installed: pip install 'mooring[{extra}]'"
-        print(f"{program}: no Python module {missing.name!r} in {sys.prefix}; {rule}", file=sys.stderr)
+        print(f"{program}: no Python module {error.name!r} in {sys.prefix}; {rule}", file=sys.stderr)
         return 1

@@ -48,8 +48,8 @@ def load(
     command = " ".join(filter(None, (flags.pop("command", None), flags.pop("word", None)))) or None
     if command is not None and command not in commands:
         parser.error(f"command {command!r} is not one of {', '.join(commands)}")
-    named = flags.pop("config") or environment.get("MOORING_CONFIG")
-    in_file = _read_file(Path(named or DEFAULT_FILE), program, required=named is not None)
+    config_path = flags.pop("config") or environment.get("MOORING_CONFIG")
+    in_file = _read_file(Path(config_path or DEFAULT_FILE), program, must_exist=config_path is not None)
     values: dict[str, object] = {}
     for field in _fields(kind):
         origin, raw = _first(field.name, flags, environment, in_file)
@@ -85,8 +85,8 @@ def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argpar
     add_version_flag(parser)
     parser.add_argument("--config", metavar="FILE", help=f"configuration file (default {DEFAULT_FILE})")
     for field in _fields(kind):
-        shown = str(field.default).lower() if isinstance(field.default, bool) else field.default
-        default = "none" if shown in (None, "") else shown
+        default_value = str(field.default).lower() if isinstance(field.default, bool) else field.default
+        default = "none" if default_value in (None, "") else default_value
         meaning = field.metadata["meaning"].replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
         flags = (f"-{field.metadata['short']}", flag) if field.metadata["short"] else (flag,)
@@ -107,15 +107,15 @@ def _first(
     return f"{name} in the configuration file", in_file.get(name)
 
 
-def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, object]:
+def _read_file(path: Path, program: str, *, must_exist: bool) -> Mapping[str, object]:
     try:
         text = read_file(path)
         if text is not None and NOT_UTF_8 in text:
             raise ValueError("not UTF-8")
         document = load_yaml(text) if text is not None else None
-    except (OSError, ValueError) as unreadable:
-        raise ConfigError(f"configuration file {str(path)!r} cannot be read: {unreadable}") from unreadable
-    if text is None and required:
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"configuration file {str(path)!r} cannot be read: {error}") from error
+    if text is None and must_exist:
         raise ConfigError(f"configuration file {str(path)!r} does not exist")
     if document is None:
         return {}
@@ -133,6 +133,6 @@ def _convert(raw: object, default: object, origin: str) -> object:
         if isinstance(default, int | float | Path):
             return type(default)(cast("Any", raw))
     except (KeyError, TypeError, ValueError, OverflowError):
-        wanted = "true or false" if isinstance(default, bool) else f"a value like {default}"
-        raise ConfigError(f"{origin}: {raw!r} is not {wanted}") from None
+        rule = "true or false" if isinstance(default, bool) else f"a value like {default}"
+        raise ConfigError(f"{origin}: {raw!r} is not {rule}") from None
     return str(raw)

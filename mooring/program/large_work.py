@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import ParamSpec, TypeVar
 
-from mooring.program.memory import give_back
+from mooring.program.memory import trim_memory
 
 # The size from which work counts as large: parsing takes some milliseconds. Ordinary documents have some kilobytes.
 LARGE_BYTES = 1 << 14
@@ -22,7 +22,7 @@ LARGE_BYTES = 1 << 14
 _REST_S = 1.0
 
 _Result = TypeVar("_Result")
-_Given = ParamSpec("_Given")
+_Parameters = ParamSpec("_Parameters")
 
 
 class Rest:
@@ -55,23 +55,23 @@ class Rest:
                 self._start(delay_s)
                 return
             self._timer = None
-        give_back()
+        trim_memory()
 
 
 class Turns:
-    """Limits concurrent work to ``at_once``; the smallest waiting work goes first. Owners must pass their turn on."""
+    """Limits concurrent work to ``limit``; the smallest waiting work goes first. Owners must pass their turn on."""
 
-    def __init__(self, at_once: int) -> None:
-        self.taken = 0
-        self._at_once = at_once
+    def __init__(self, limit: int) -> None:
+        self.taken_count = 0
+        self._limit = limit
         self._guard = threading.Lock()
-        self._waiting: list[tuple[int, int, Future[None] | asyncio.Future[None]]] = []
+        self._queue: list[tuple[int, int, Future[None] | asyncio.Future[None]]] = []
         self._numbers = count()
 
     @property
-    def waiting(self) -> int:
+    def queue_length(self) -> int:
         """The number of waiting callers."""
-        return len(self._waiting)
+        return len(self._queue)
 
     async def take(self, size: int) -> None:
         """Wait for a turn for work of this size; for callers of one event loop."""
@@ -95,21 +95,21 @@ class Turns:
     def _takes(self, size: int, turn: Future[None] | asyncio.Future[None]) -> bool:
         """Take a turn now and return True, or complete ``turn`` when it comes."""
         with self._guard:
-            if self.taken < self._at_once:
-                self.taken += 1
+            if self.taken_count < self._limit:
+                self.taken_count += 1
                 return True
-            heapq.heappush(self._waiting, (size, next(self._numbers), turn))
+            heapq.heappush(self._queue, (size, next(self._numbers), turn))
             return False
 
     def pass_on(self) -> None:
         """Pass a turn on to the next waiting caller."""
         with self._guard:
-            while self._waiting:
-                _, _, turn = heapq.heappop(self._waiting)
+            while self._queue:
+                _, _, turn = heapq.heappop(self._queue)
                 if not turn.done():
                     turn.set_result(None)
                     return
-            self.taken -= 1
+            self.taken_count -= 1
 
 
 class LargeWork:
@@ -124,9 +124,9 @@ class LargeWork:
         self._rest = Rest()
 
     @property
-    def waiting(self) -> int:
+    def queue_length(self) -> int:
         """The number of waiting callers."""
-        return self._turns.waiting
+        return self._turns.queue_length
 
     @contextmanager
     def slot(self, size: int) -> Iterator[None]:
@@ -135,28 +135,28 @@ class LargeWork:
             yield
             return
         self._turns.take_in_thread(size)
-        with self._passed_on():
+        with self._pass_turn_on():
             time.sleep(self._pause_s())
-            with self._timed():
+            with self._measure_pause():
                 yield
 
     async def run(
-        self, size: int, act: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
+        self, size: int, act: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
     ) -> _Result:
         """In an event loop: call ``act``; if ``size`` is large, wait as in `slot` and run it in a thread."""
         if size <= LARGE_BYTES:
-            return act(*given, **named)
+            return act(*args, **kwargs)
         await self._turns.take(size)
-        with self._passed_on():
+        with self._pass_turn_on():
             await asyncio.sleep(self._pause_s())
-            with self._timed():
-                return await asyncio.to_thread(act, *given, **named)
+            with self._measure_pause():
+                return await asyncio.to_thread(act, *args, **kwargs)
 
     def _pause_s(self) -> float:
         return max(self._from_s - time.monotonic(), 0.0)
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure_pause(self) -> Iterator[None]:
         began_s = time.monotonic()
         try:
             yield
@@ -165,10 +165,10 @@ class LargeWork:
             self._from_s = ended_s + (ended_s - began_s)
 
     @contextmanager
-    def _passed_on(self) -> Iterator[None]:
+    def _pass_turn_on(self) -> Iterator[None]:
         try:
             yield
         finally:
             self._turns.pass_on()
-            if not self._turns.taken:
+            if not self._turns.taken_count:
                 self._rest.begin()

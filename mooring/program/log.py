@@ -31,11 +31,11 @@ def set_up(program: str, level: int = logging.INFO) -> None:
     on_terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
-            _named(program),
+            _add_program(program),
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts") if on_terminal else _stamped,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts") if on_terminal else _add_time,
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if on_terminal else _rendered,
+            structlog.dev.ConsoleRenderer() if on_terminal else _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=(
@@ -59,7 +59,7 @@ class _LibraryHandler(logging.Handler):
         )
 
 
-def _named(program: str) -> Processor:
+def _add_program(program: str) -> Processor:
     def name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event["program"] = program
         return event
@@ -67,10 +67,10 @@ def _named(program: str) -> Processor:
     return name
 
 
-def _stamped(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     event["ts"] = datetime.now(UTC)
     return event
 
 
-def _rendered(_: WrappedLogger, __: str, event: EventDict) -> bytes:
+def _render(_: WrappedLogger, __: str, event: EventDict) -> bytes:
     return as_json(event)

@@ -9,7 +9,7 @@ import ctypes
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Return free memory to the kernel; this takes milliseconds, and other threads continue meanwhile."""
     if _trim is not None:
         _trim(ctypes.c_size_t(0))

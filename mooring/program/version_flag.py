@@ -17,7 +17,7 @@ class _Version(argparse.Action):
 
 def add_version_flag(parser: argparse.ArgumentParser) -> None:
     """Add ``--version``, which prints the version of the distribution `mooring`."""
-    suppressed = argparse.SUPPRESS
+    no_value = argparse.SUPPRESS
     parser.add_argument(
-        "--version", action=_Version, nargs=0, dest=suppressed, default=suppressed, help="show the version and exit"
+        "--version", action=_Version, nargs=0, dest=no_value, default=no_value, help="show the version and exit"
     )

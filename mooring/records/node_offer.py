@@ -59,13 +59,13 @@ class PfOffer:
         """
         access = Access(self.namespaces)
         for namespace in pod_namespaces or ("",):
-            if reason := access.refused(namespace, vf.network or ""):
+            if reason := access.refusal(namespace, vf.network or ""):
                 return f"{reason}, not for {namespace!r}" if namespace else f"{reason}, and the pod's is unknown"
         if self.network not in (None, vf.network):
             return f"the PF is on offer on network {self.network!r}, not on {vf.network!r}"
         if vf.vf in self.set_aside:
             return f"VFs {self.set_aside} are set aside for the host"
-        return self.allow.refused(vf.settings, self.vlan)
+        return self.allow.refusal(vf.settings, self.vlan)
 
     def offered_mbps(self, line_mbps: int) -> int:
         """Return the part of a line rate that pods can reserve, both in Mb/s."""
@@ -75,7 +75,7 @@ class PfOffer:
 def read_node_offer(text: str) -> Mapping[str, PfOffer]:
     """Read the file's text; return the PFs by PCI address. Raise RecordError."""
     document = parse(text, NAME, RecordError).version(1).fields()
-    return {names.address(pf.instead(pci)): _pf(pf) for pci, pf in document.required("pfs").fields().items()}
+    return {names.address(pf.with_raw(pci)): _pf(pf) for pci, pf in document.required("pfs").fields().items()}
 
 
 def dump_node_offer(pfs: Mapping[str, PfOffer]) -> str:

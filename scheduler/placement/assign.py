@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mooring.annotations.assignment import AssignedVf, pod_interface
 from mooring.annotations.inventory import Pf
-from mooring.annotations.request import PodRequest, Spreading, VfRequest
+from mooring.annotations.request import PfSpread, PodRequest, VfRequest
 from mooring.nic.pci import pcie_root
 from scheduler.constraints.protocol import Proposal
 from scheduler.kube.outcomes import Refused
@@ -76,7 +76,7 @@ _demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDeman
 
 # Keyed by the arguments of `place`: its own cache costs 20 µs more, because it is keyed by the problem.
 _placements = Memo[
-    tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | Refused
+    tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], PfSpread | None, SharedPorts], Placement | Refused
 ](16 * MAX_OUTCOMES)
 
 
@@ -94,7 +94,7 @@ def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
 def place_on(
     demands: tuple[VfDemand, ...],
     capacities: tuple[PfCapacity, ...],
-    preference: Spreading | None,
+    preference: PfSpread | None,
     ports: SharedPorts = (),
     *,
     steps: Steps,
@@ -119,7 +119,7 @@ def _placement(outcome: FitResult) -> Placement | Refused:
 def place_within(
     demands: tuple[VfDemand, ...],
     capacities: tuple[PfCapacity, ...],
-    preference: Spreading | None,
+    preference: PfSpread | None,
     ports: SharedPorts,
     caps: tuple[Cap, ...],
     *,

@@ -95,7 +95,7 @@ class Eligibility:
     def _refusal(self, interface: VfRequest, pf: Pf) -> str:
         """Return why this PF's VFs cannot be assigned to an interface that selects it; empty if they can."""
         return (
-            pf.access.refused(self._namespace, pf.network)
+            pf.access.refusal(self._namespace, pf.network)
             or refused_netdev(interface.netdev, pf)
             or refused_settings(interface.settings, pf)
         )
@@ -193,7 +193,7 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
     # Some drivers reject such a limit, and it limits nothing; an unknown rate excludes nothing.
     if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
         return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
-    return pf.allow.refused(settings, pf.vlan)
+    return pf.allow.refusal(settings, pf.vlan)
 
 
 _ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})

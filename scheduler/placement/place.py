@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from mooring.annotations.request import Spreading
+from mooring.annotations.request import PfSpread
 from scheduler.placement.bin_packing import Bin, Item, Packing, SharedPorts, pack, size_by_port
 from scheduler.placement.memo import Memo
 from scheduler.placement.steps import OutOfSteps, Steps
@@ -71,7 +71,7 @@ FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
 # Keyed by the problem, so that nodes with equal free capacities share the outcome.
-outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](MAX_OUTCOMES)
+outcomes = Memo[tuple[Items, Bins, PfSpread | None, int, SharedPorts], FitResult](MAX_OUTCOMES)
 
 
 def weight_of(vfs: Sequence[object]) -> int:
@@ -82,7 +82,7 @@ def weight_of(vfs: Sequence[object]) -> int:
 def place(
     demands: Sequence[VfDemand],
     free: Sequence[PfCapacity],
-    preference: Spreading | None = None,
+    preference: PfSpread | None = None,
     budget: int = BUDGET,
     ports: SharedPorts = (),
     *,
@@ -115,7 +115,7 @@ def _single_bins(indexes: Collection[int], free: Sequence[PfCapacity]) -> Bins:
 
 
 def _decide(
-    items: Items, bins: Bins, preference: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
+    items: Items, bins: Bins, preference: PfSpread | None, budget: int, ports: SharedPorts, steps: Steps
 ) -> FitResult:
     key = items, bins, preference, budget, ports
     outcome = outcomes.get(key)
@@ -126,7 +126,7 @@ def _decide(
     return outcome
 
 
-def _outcome(items: Items, bins: Bins, preference: Spreading | None, ports: SharedPorts, steps: Steps) -> FitResult:
+def _outcome(items: Items, bins: Bins, preference: PfSpread | None, ports: SharedPorts, steps: Steps) -> FitResult:
     if (reason := _first_conflict(items, bins, preference, ports)) is not None:
         return NoFit(reason)
     try:
@@ -139,7 +139,7 @@ def _outcome(items: Items, bins: Bins, preference: Spreading | None, ports: Shar
 
 
 def _apply_preference(
-    packing: Packing, items: Items, bins: Bins, preference: Spreading | None, steps: Steps, ports: SharedPorts
+    packing: Packing, items: Items, bins: Bins, preference: PfSpread | None, steps: Steps, ports: SharedPorts
 ) -> Packing:
     """Return the placement that honors the preference most, or the given one if the steps run out."""
     with suppress(OutOfSteps):
@@ -152,7 +152,7 @@ def _apply_preference(
     return packing
 
 
-def _narrow(packing: Packing, bins: Bins, preference: Spreading | None) -> Iterator[Bins]:
+def _narrow(packing: Packing, bins: Bins, preference: PfSpread | None) -> Iterator[Bins]:
     """Yield narrowed bins, the best first: any placement within them is better than the given one."""
     if preference == "spread":
         for level in range(1, max(map(packing.count, packing), default=0)):
@@ -163,7 +163,7 @@ def _narrow(packing: Packing, bins: Bins, preference: Spreading | None) -> Itera
                 yield tuple(capacity if index in indexes else Bin(0, 0) for index, capacity in enumerate(bins))
 
 
-def _first_conflict(items: Items, bins: Bins, preference: Spreading | None, ports: SharedPorts) -> NoFitReason | None:
+def _first_conflict(items: Items, bins: Bins, preference: PfSpread | None, ports: SharedPorts) -> NoFitReason | None:
     if 0 in [item.bins for item in items]:
         return "selectors"
     if sum([capacity.slots for capacity in bins]) < len(items):

@@ -73,7 +73,7 @@ def _share(pfs: Sequence[tuple[int, Pf]]) -> Share:
     networks = sorted({pf.network for _, pf in pfs})
     return Share(
         sum([1 << index for index, _ in pfs]),
-        strictest.most_vfs(vf_count),
+        strictest.max_vfs(vf_count),
         strictest.max_share or 0,
         f"network{'s' if len(networks) > 1 else ''} {', '.join(map(repr, networks))}",
         {},

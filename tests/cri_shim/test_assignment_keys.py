@@ -45,8 +45,8 @@ def file(tmp_path: Path) -> Path:
 def test_without_a_file_every_assignment_is_believed(file: Path) -> None:
     """Signatures are the operator's choice."""
     keys = AssignmentKeys(file)
-    assert keys.refused(TEXT.encode(), None) == ""
-    assert keys.refused(TEXT.encode(), b"nonsense") == ""
+    assert keys.refusal(TEXT.encode(), None) == ""
+    assert keys.refusal(TEXT.encode(), b"nonsense") == ""
     assert check_keys(keys).good
 
 
@@ -54,17 +54,17 @@ def test_with_a_key_only_what_it_has_signed_is_believed(file: Path) -> None:
     """To the last byte, and under its own id; the assignment itself is never parsed."""
     file.write_text(pem(OLD))
     keys = AssignmentKeys(file)
-    assert keys.refused(TEXT.encode(), signature(OLD)) == ""
-    assert "is missing, and this node accepts only signed assignments" in keys.refused(TEXT.encode(), None)
-    assert f"key {id_of(STRANGER)!r} is not one of this node's ({id_of(OLD)})" in keys.refused(
+    assert keys.refusal(TEXT.encode(), signature(OLD)) == ""
+    assert "is missing, and this node accepts only signed assignments" in keys.refusal(TEXT.encode(), None)
+    assert f"key {id_of(STRANGER)!r} is not one of this node's ({id_of(OLD)})" in keys.refusal(
         TEXT.encode(), signature(STRANGER)
     )
     forged = "not the key's signature of this assignment"
-    assert forged in keys.refused(TEXT.encode(), signature(STRANGER, named=OLD))
-    assert forged in keys.refused(TEXT.encode() + b" ", signature(OLD))
+    assert forged in keys.refusal(TEXT.encode(), signature(STRANGER, named=OLD))
+    assert forged in keys.refusal(TEXT.encode() + b" ", signature(OLD))
     # Bytes that are signed for something else: without the prefix.
     bare = dump_signature(AssignmentSignature(id_of(OLD), OLD.sign(TEXT.encode()))).encode()
-    assert forged in keys.refused(TEXT.encode(), bare)
+    assert forged in keys.refusal(TEXT.encode(), bare)
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_with_a_key_only_what_it_has_signed_is_believed(file: Path) -> None:
 )
 def test_a_signature_that_cannot_be_read_is_refused_by_its_place(file: Path, text: str) -> None:
     file.write_text(pem(OLD))
-    assert f"annotation {names.SIGNATURE!r}" in AssignmentKeys(file).refused(TEXT.encode(), text.encode())
+    assert f"annotation {names.SIGNATURE!r}" in AssignmentKeys(file).refusal(TEXT.encode(), text.encode())
 
 
 def test_old_and_new_key_are_believed_while_keys_change(file: Path) -> None:
     """The file is read again when it changes; no restart."""
     file.write_text(pem(OLD))
     keys = AssignmentKeys(file)
-    assert keys.refused(TEXT.encode(), signature(NEW)) != ""
+    assert keys.refusal(TEXT.encode(), signature(NEW)) != ""
     file.write_text("# the new one is first\n" + pem(NEW, OLD))
-    assert [keys.refused(TEXT.encode(), signature(key)) for key in (OLD, NEW)] == ["", ""]
+    assert [keys.refusal(TEXT.encode(), signature(key)) for key in (OLD, NEW)] == ["", ""]
     assert set(keys.ids or ()) == {id_of(OLD), id_of(NEW)}
     file.write_text(pem(NEW))
-    assert keys.refused(TEXT.encode(), signature(NEW)) == ""
-    assert keys.refused(TEXT.encode(), signature(OLD)) != ""
+    assert keys.refusal(TEXT.encode(), signature(NEW)) == ""
+    assert keys.refusal(TEXT.encode(), signature(OLD)) != ""
 
 
 _FORM = (Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -111,11 +111,11 @@ def test_a_file_that_cannot_be_used_lets_nothing_pass(file: Path, text: str) -> 
     file.write_text(text)
     with capture_logs() as logs:
         for _ in range(2):
-            assert "cannot be used" in keys.refused(TEXT.encode(), signature(OLD))
+            assert "cannot be used" in keys.refusal(TEXT.encode(), signature(OLD))
     assert [line["event"] for line in logs] == ["assignment keys cannot be used"]
     assert not check_keys(AssignmentKeys(file)).good
     file.write_text(pem(OLD) + "\n")
-    assert keys.refused(TEXT.encode(), signature(OLD)) == ""
+    assert keys.refusal(TEXT.encode(), signature(OLD)) == ""
 
 
 def test_a_file_that_goes_away_or_that_others_may_write_lets_nothing_pass(file: Path) -> None:
@@ -123,15 +123,15 @@ def test_a_file_that_goes_away_or_that_others_may_write_lets_nothing_pass(file: 
     file.write_text(pem(OLD))
     keys = AssignmentKeys(file)
     file.rename(file.with_suffix(".bak"))
-    assert "the file was removed" in keys.refused(TEXT.encode(), signature(OLD))
-    assert "the file was removed" in keys.refused(TEXT.encode(), None)
+    assert "the file was removed" in keys.refusal(TEXT.encode(), signature(OLD))
+    assert "the file was removed" in keys.refusal(TEXT.encode(), None)
     file.with_suffix(".bak").rename(file)
-    assert keys.refused(TEXT.encode(), signature(OLD)) == ""
+    assert keys.refusal(TEXT.encode(), signature(OLD)) == ""
     file.chmod(0o666)
     file.write_text(pem(OLD, STRANGER))
-    assert "users other than root" in keys.refused(TEXT.encode(), signature(STRANGER))
+    assert "users other than root" in keys.refusal(TEXT.encode(), signature(STRANGER))
     file.unlink()
-    assert AssignmentKeys(file).refused(TEXT.encode(), None) == ""
+    assert AssignmentKeys(file).refusal(TEXT.encode(), None) == ""
 
 
 def config(make: Any, annotations: Mapping[str, str]) -> tuple[Any, Any]:
@@ -142,7 +142,7 @@ def config(make: Any, annotations: Mapping[str, str]) -> tuple[Any, Any]:
 def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
     """A pod's first sandbox; what is not JSON at all is refused for its signature."""
     file.write_text(pem(OLD))
-    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refused)
+    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refusal)
     for text in (make.annotations[names.ASSIGNMENT], "{" * 100_000):
         for run in config(make, {**make.annotations, names.ASSIGNMENT: text}):
             decide = decide_sandbox if isinstance(run, cri.RunPodSandboxRequest) else decide_container
@@ -157,7 +157,7 @@ def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
 def test_what_is_recorded_needs_no_key_any_more(make: Any, file: Path) -> None:
     """Old keys go while pods run: the same bytes are the record's. Anything else needs a signature as before."""
     file.write_text(pem(NEW))
-    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refused)
+    rules = Rules("n1", signature_refusal=AssignmentKeys(file).refusal)
     assignment = read_assignment(make.annotations[names.ASSIGNMENT])
     record, text = PodRecord("ml/web", assignment), dump_assignment(assignment)
     _, create = config(make, {**make.annotations, names.ASSIGNMENT: text})

@@ -48,7 +48,7 @@ def test_the_limits_of_fields_are_those_of_the_code() -> None:
 
 def test_the_placements_are_those_of_the_code() -> None:
     """The page has every placement of the code, and no other."""
-    assert set(rows(names.PLACEMENT)) == {*get_args(request.Spreading), *get_args(request.Near)}
+    assert set(rows(names.PLACEMENT)) == {*get_args(request.PfSpread), *get_args(request.Near)}
 
 
 def test_the_fields_of_a_group_are_those_of_the_code() -> None:

@@ -30,5 +30,5 @@ def test_keys_made_by_the_pages_commands_serve(tmp_path: Path) -> None:
     signature = sign(ASSIGNMENT)
     assert run(show_id, tmp_path).strip() == read_signature(signature).key
     keys = AssignmentKeys(tmp_path / "assignment-keys.pem")
-    assert keys.refused(ASSIGNMENT.encode(), signature.encode()) == ""
-    assert keys.refused(ASSIGNMENT.replace("u1", "u2").encode(), signature.encode()) != ""
+    assert keys.refusal(ASSIGNMENT.encode(), signature.encode()) == ""
+    assert keys.refusal(ASSIGNMENT.replace("u1", "u2").encode(), signature.encode()) != ""

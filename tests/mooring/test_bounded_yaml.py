@@ -21,7 +21,7 @@ from cli.node.plan import settings
 from cli.node.plan.kubelet.config_text import set_endpoint
 from cli.node.plan.states import File, Host
 from cli.plugin.reports.lint.report import report
-from mooring.bounded_yaml import Bounds, YamlError, documents, load, load_all, to_json
+from mooring.bounded_yaml import Bounds, YamlError, documents, load, load_documents, to_json
 from mooring.gpu.cdi_folders import CdiFolders
 from mooring.kube.kubeconfig.auth_provider import provider_token
 from mooring.kube.kubeconfig.document import read_kubeconfig
@@ -135,7 +135,7 @@ def test_any_words_of_yaml_are_a_value_or_a_yaml_error(part: Part, tmp_path: Pat
     random = part.random("yaml")
     for number in range(20_000 if part.whole else 2_000):
         text = _soup(random)
-        for read in (load, load_all, to_json):
+        for read in (load, load_documents, to_json):
             with suppress(YamlError):
                 read(text)
         for name, (of_reader, errors) in READERS.items() if part.whole or number % 100 == 0 else ():
@@ -178,7 +178,7 @@ def test_what_kubernetes_reads_has_the_same_value() -> None:
     }  # fmt: skip
     assert load(f"[{(1 << 64) - 1}, {1 << 64}]") == [(1 << 64) - 1, float(1 << 64)]
     assert to_json('{"a":1,"a":2}') == '{"a":1,"a":2}'
-    assert (load(""), load_all("a\n---\nb")) == (None, ["a", "b"])
+    assert (load(""), load_documents("a\n---\nb")) == (None, ["a", "b"])
 
 
 def test_documents_before_the_first_fault_are_given() -> None:

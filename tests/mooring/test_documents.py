@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.annotations.assignment import _read_as_written, dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.assignment import _read_canonical, dump_assignment, read_assignment, verified_assignment
 from mooring.annotations.inventory import dump_inventory, read_inventory
 from mooring.annotations.request import asks_for_vfs, dump_interfaces, read_request
 from mooring.errors import AnnotationError, ContractError, RecordError
@@ -303,7 +303,7 @@ def test_an_assignment_as_it_is_written_is_believed_as_any_other_is() -> None:
             return verified_assignment({names.ASSIGNMENT: text}, uid, node)
 
         assert outcome(read, text) == outcome(read, f" {text}"), text
-        quickly += _read_as_written(text, uid, node) is not None
+        quickly += _read_canonical(text, uid, node) is not None
     assert quickly > 500, "the remembered entries were hardly used"
 
 

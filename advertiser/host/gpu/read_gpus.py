@@ -34,7 +34,7 @@ class GpuSources:
             kfd=read_kfd(self.sysfs),
             nvml=self.nvml.read(),
             cdi=self.cdi.devices(),
-            exposed=self.runtime.why_exposed(),
+            exposed=self.runtime.exposure_reason(),
         )
 
     def inventory(self, node: str) -> GpuInventory:

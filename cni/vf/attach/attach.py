@@ -29,7 +29,7 @@ from cni.vf.node import Node, name_device, netdev_of, park_netdev, pfs_of_port, 
 from cni.vf.rates import pf_rates
 from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
-from mooring.locks import hold_all
+from mooring.locks import hold_locks
 from mooring.nic.pf_drivers import PF_MTU_LIMITS_VFS
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import Attachment, LedgerEntry, Netns, Original
@@ -207,7 +207,7 @@ def set_vfs(node: Node, all_pending: Sequence[PendingAttachment]) -> None:
         pending.vf.pf: pfs_of_port(node, pending.pf_pci) if pending.pf_pci in reserving_pfs else (pending.pf_pci,)
         for pending in all_pending
     }
-    with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
+    with hold_locks(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
         for pf in sorted(target):
             of_pf = [pending for pending in all_pending if pending.vf.pf == pf]
             current = node.vf_settings.read_all(pf)

@@ -19,7 +19,7 @@ from cni.vf.rates import pf_rates
 from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.rates import VfRates
 from mooring.errors import RecordError
-from mooring.locks import hold_all
+from mooring.locks import hold_locks
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
@@ -77,7 +77,7 @@ def apply_rates(node: Node, pod: PodRecord, record: RatesRecord) -> bool:
         _Change(vf, entry, new_rates[vf.pci], _port(node, entry, reserves=bool(new_rates[vf.pci].min_tx_rate)))
         for vf, entry in held_pairs
     ]
-    with hold_all(node.run, [pci for change in changes for pci in change.port], _LOCK_S):
+    with hold_locks(node.run, [pci for change in changes for pci in change.port], _LOCK_S):
         for change in sorted(changes, key=lambda change: (_is_raised(node, change), change.entry.pci)):
             _set(node, change)
     other_pairs = [pair for pair in own_pairs if pair not in held_pairs]

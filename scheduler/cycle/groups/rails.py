@@ -107,7 +107,7 @@ class NetworkSums:
 def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> _FreeByNetwork:
     free, rest_of_shares = _FreeByNetwork(), dict[tuple[int, str], int]()
     for index, (pf, capacity) in enumerate(zip(free_vfs.pfs, free_vfs.capacities, strict=True)):
-        if not pf.up or pf.access.refused(namespace, pf.network):
+        if not pf.up or pf.access.refusal(namespace, pf.network):
             continue
         vfs = capacity.vfs
         if (number := next((number for number, cap in enumerate(caps) if cap.pfs >> index & 1), None)) is not None:

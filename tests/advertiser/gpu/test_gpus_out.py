@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from advertiser.host.gpu.nvml import Nvml
-from mooring.gpu.default_runtime import EXPOSED
+from mooring.gpu.default_runtime import EXPOSURE
 from mooring.gpu.inventory import GpuOut
 from mooring.gpu.runtime_files import RuntimeFiles
 from tests.advertiser.gpu.trees import Host, uuid_of, write_cdi
@@ -293,4 +293,4 @@ def test_none_is_offered_while_any_container_can_take_one(make_host: MakeHost) -
     )
     files = RuntimeFiles((host.root / "config.toml",), host.root / "none.toml")
     found = replace(host.sources(), runtime=files).inventory("n1")
-    assert (found.gpus, {gpu.why for gpu in found.out}) == ((), {EXPOSED})
+    assert (found.gpus, {gpu.why for gpu in found.out}) == ((), {EXPOSURE})

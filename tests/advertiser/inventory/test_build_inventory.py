@@ -133,8 +133,8 @@ def test_a_forced_vlan_is_published_for_new_and_old_schedulers(tmp_path: Path) -
     assert {(pf["vlan"], str(pf["allow"])) for pf in published(found)} == {(100, "{'trust': True, 'vlan': '100'}")}
     (pf, *_) = read_inventory(dump_inventory(found.inventory)).pfs
     for vlan, is_fine in ((None, True), (100, True), (101, False), (0, False)):
-        assert (pf.allow.refused(VfSettings(vlan=vlan), pf.vlan) == "") == is_fine
-    assert pf.allow.refused(VfSettings(vlan=101)) == "vlan 101 is not allowed on the network"
+        assert (pf.allow.refusal(VfSettings(vlan=vlan), pf.vlan) == "") == is_fine
+    assert pf.allow.refusal(VfSettings(vlan=101)) == "vlan 101 is not allowed on the network"
 
 
 def test_who_may_use_a_pf_is_published_and_shown(tmp_path: Path) -> None:

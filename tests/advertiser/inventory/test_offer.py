@@ -70,8 +70,8 @@ def test_an_entry_can_be_for_some_namespaces_and_limit_their_share(tmp_path: Pat
 
 @pytest.mark.parametrize(("offered", "share", "most"), [(16, 50, 8), (15, 50, 7), (1, 50, 1), (8, 100, 8), (3, 1, 1)])
 def test_a_share_is_rounded_down_to_at_least_one_vf(offered: int, share: int, most: int) -> None:
-    assert Access(max_share=share).most_vfs(offered) == most
-    assert Access().most_vfs(offered) == offered
+    assert Access(max_share=share).max_vfs(offered) == most
+    assert Access().max_vfs(offered) == offered
 
 
 def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:

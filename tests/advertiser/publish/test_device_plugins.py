@@ -11,7 +11,7 @@ from advertiser.formats.cluster_facts import Node
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
-from mooring.gpu.device_plugins import counted
+from mooring.gpu.device_plugins import allocatable_resources
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity
 
@@ -64,4 +64,4 @@ def test_a_node_whose_gpus_are_the_plugins_alone_is_as_it_should_be() -> None:
 )
 def test_whole_gpus_count_and_slices_do_not(amounts: Mapping[str, object], found: list[str]) -> None:
     """Of a GPU that is cut none is offered."""
-    assert counted(amounts) == found
+    assert allocatable_resources(amounts) == found

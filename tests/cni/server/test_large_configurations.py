@@ -48,7 +48,7 @@ def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monk
                 most = max(most, reading)
             held.set()
             # Each of the others waits for its turn, or is here too.
-            wait_until(lambda: reading + LARGE.waiting >= _AT_ONCE - done)
+            wait_until(lambda: reading + LARGE.queue_length >= _AT_ONCE - done)
             small_is_answered.wait(90)
             with guard:
                 reading, done = reading - 1, done + 1
@@ -136,7 +136,7 @@ def test_the_smallest_is_read_first() -> None:
 
 
 def _has(large: LargeWork, waiting: int) -> bool:
-    return large.waiting == waiting
+    return large.queue_length == waiting
 
 
 def test_large_records_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_large_records_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytes
         with guard:
             reading += 1
             most = max(most, reading)
-        wait_until(lambda: reading + LARGE.waiting >= _AT_ONCE - done)
+        wait_until(lambda: reading + LARGE.queue_length >= _AT_ONCE - done)
         with guard:
             reading, done = reading - 1, done + 1
         return read_pod_record(text, name)

@@ -187,7 +187,7 @@ async def test_what_large_answers_leave_in_the_heap_is_given_back(
 
     # What came before in this process.
     await come_to_rest()
-    monkeypatch.setattr("mooring.program.large_work.give_back", lambda: given_back.append(time.monotonic()))
+    monkeypatch.setattr("mooring.program.large_work.trim_memory", lambda: given_back.append(time.monotonic()))
     echo = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers")
     # What the first answer leaves is known when the second is there.
     for _ in range(2):

@@ -21,7 +21,7 @@ def _device(name: str, *nodes: str | dict[str, str]) -> dict[str, Any]:
 
 def _held(text: str) -> dict[str, list[str]]:
     found = devices_of_gpus(read_cdi(text, "/etc/cdi/x.yaml"), GPUS)
-    return {pci: [device.qualified for device in devices] for pci, devices in found.items()}
+    return {pci: [device.qualified_name for device in devices] for pci, devices in found.items()}
 
 
 def test_a_device_holds_a_gpu_if_it_brings_that_ones_nodes_and_no_other_ones() -> None:

@@ -23,7 +23,7 @@ def test_what_is_no_specification_is_passed_over(tmp_path: Path) -> None:
     litter(tmp_path, "a.yaml", "b.json", "c.yaml", "d.json", "e.yaml", "f.json", "g.yaml", "h.json")
     (tmp_path / "vendor.json").write_text(SPECIFICATION)
     for _ in range(2):
-        assert [device.qualified for device in CdiFolders([tmp_path]).devices()] == ["vendor.com/gpu=0"]
+        assert [device.qualified_name for device in CdiFolders([tmp_path]).devices()] == ["vendor.com/gpu=0"]
 
 
 def test_a_link_to_a_specification_counts_as_for_the_runtime(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_link_to_a_specification_counts_as_for_the_runtime(tmp_path: Path) -> 
     folder.mkdir()
     (tmp_path / "vendor.json").write_text(SPECIFICATION)
     (folder / "vendor.yaml").symlink_to(tmp_path / "vendor.json")
-    assert [device.qualified for device in CdiFolders([folder]).devices()] == ["vendor.com/gpu=0"]
+    assert [device.qualified_name for device in CdiFolders([folder]).devices()] == ["vendor.com/gpu=0"]
 
 
 def test_a_specification_that_is_not_utf_8_is_none(tmp_path: Path) -> None:

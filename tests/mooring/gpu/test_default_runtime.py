@@ -50,7 +50,7 @@ def test_the_default_runtime_decides(
     if toolkit is not None:
         (tmp_path / "nvidia.toml").write_text(toolkit)
     files = RuntimeFiles((tmp_path / "config.toml",), tmp_path / "nvidia.toml")
-    assert bool(files.why_exposed()) == expected
+    assert bool(files.exposure_reason()) == expected
 
 
 V1_DEFAULT = """
@@ -104,7 +104,7 @@ def test_older_forms_and_built_in_defaults_name_the_default_runtime_too(
 ) -> None:
     """Where no default is named it is runc, in CRI-O crun from 1.31 on; whatever executable that has."""
     (tmp_path / "config.toml").write_text(text)
-    assert bool(RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml").why_exposed()) == expected
+    assert bool(RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml").exposure_reason()) == expected
 
 
 @pytest.mark.parametrize("pattern", ["sub/*.toml", "/sub/*.toml", "/sub/a.toml"])
@@ -116,9 +116,9 @@ def test_imported_files_have_precedence(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "sub/a.toml").write_text("imports = ['a.toml', 'b.toml', '*.toml']\n")
     (tmp_path / "sub/b.toml").write_text("")
     files = RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml", root=tmp_path)
-    assert files.why_exposed() == ""
+    assert files.exposure_reason() == ""
     (tmp_path / "sub/b.toml").write_text(V3.format(name="nvidia", binary=NVIDIAS))
-    assert "NVIDIA_VISIBLE_DEVICES" in files.why_exposed()
+    assert "NVIDIA_VISIBLE_DEVICES" in files.exposure_reason()
 
 
 @pytest.mark.parametrize("pattern", ["/elsewhere/*.toml", "sub/absent.toml"])
@@ -128,9 +128,9 @@ def test_an_import_that_cannot_be_seen_leaves_the_default_runtime_unknown(tmp_pa
     config = tmp_path / "etc/config.toml"
     config.write_text(f"imports = ['{pattern}']\n")
     files = RuntimeFiles((config,), tmp_path / "none.toml", root=tmp_path)
-    assert files.why_exposed().startswith("the default runtime is unknown: configuration ")
+    assert files.exposure_reason().startswith("the default runtime is unknown: configuration ")
     config.write_text("imports = ['conf.d/*.toml', '/etc/conf.d/*.toml']\n")
-    assert files.why_exposed() == ""
+    assert files.exposure_reason() == ""
 
 
 def test_files_of_a_folder_are_read_in_order(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_files_of_a_folder_are_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(V3.format(name="runc", binary="/usr/bin/runc"))
     (tmp_path / "conf.d").mkdir()
     files = RuntimeFiles((tmp_path / "config.toml", tmp_path / "conf.d", tmp_path / "absent"), tmp_path / "none.toml")
-    assert files.why_exposed() == ""
+    assert files.exposure_reason() == ""
     (tmp_path / "conf.d/99-nvidia.toml").write_text(V3.format(name="nvidia", binary=NVIDIAS))
-    assert "NVIDIA_VISIBLE_DEVICES" in files.why_exposed()
+    assert "NVIDIA_VISIBLE_DEVICES" in files.exposure_reason()
 
 
 def test_no_gpu_is_offered_where_the_default_runtime_is_not_known(tmp_path: Path) -> None:
@@ -148,14 +148,17 @@ def test_no_gpu_is_offered_where_the_default_runtime_is_not_known(tmp_path: Path
     (tmp_path / "conf.d").mkdir()
     for path, file in (("config.toml", "config.toml"), ("conf.d", "conf.d/1.toml")):
         files = RuntimeFiles((tmp_path / path,), tmp_path / "none.toml")
-        assert files.why_exposed() == ""
+        assert files.exposure_reason() == ""
         (tmp_path / file).write_text("[")
         unknown = f"the default runtime is unknown: configuration {str(tmp_path / path)!r} cannot be read: "
-        assert files.why_exposed().startswith(unknown)
+        assert files.exposure_reason().startswith(unknown)
 
 
 def test_a_broken_configuration_of_nvidias_takes_the_variable_from_nobody(tmp_path: Path) -> None:
     """As without it: the default is to believe it."""
     (tmp_path / "config.toml").write_text(V3.format(name="nvidia", binary=NVIDIAS))
     (tmp_path / "nvidia.toml").write_text(OFF + "[")
-    assert "NVIDIA_VISIBLE_DEVICES" in RuntimeFiles((tmp_path / "config.toml",), tmp_path / "nvidia.toml").why_exposed()
+    assert (
+        "NVIDIA_VISIBLE_DEVICES"
+        in RuntimeFiles((tmp_path / "config.toml",), tmp_path / "nvidia.toml").exposure_reason()
+    )

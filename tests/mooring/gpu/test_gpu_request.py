@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import AnnotationError
-from mooring.gpu.request import ContainerLimit, GpuRequest, Role, containers_units, counted, read_gpu_request
+from mooring.gpu.request import ContainerLimit, GpuRequest, Role, containers_units, gpu_count, read_gpu_request
 
 FOUR = (ContainerLimit("main", 3), ContainerLimit("log", 0), ContainerLimit("eval", 1))
 ASKING = (FOUR[0], FOUR[2])
@@ -70,7 +70,7 @@ def test_init_containers_share_what_the_others_get_later() -> None:
         ContainerLimit("main", 2),
         ContainerLimit("other", 1),
     )
-    assert counted(limits) == 5
+    assert gpu_count(limits) == 5
     assert containers_units(limits, UNITS) == {
         "first": UNITS,
         "side": ("a",),
@@ -93,7 +93,7 @@ def test_nobody_has_anothers_unit_while_both_run(
     limits = tuple(
         ContainerLimit(f"c{number}", count, role) for number, (role, count) in enumerate([*found[0], *found[1]])
     )
-    units = [f"u{number}" for number in range(counted(limits))]
+    units = [f"u{number}" for number in range(gpu_count(limits))]
     given = containers_units(limits, units)
     running: list[str] = []
     most = 0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mooring.program.memory import give_back
+from mooring.program.memory import trim_memory
 
 _EACH, _MANY = 1 << 12, 20_000
 
@@ -18,6 +18,6 @@ def test_memory_below_what_is_still_used_is_given_back() -> None:
     kept = pieces[::100]
     del pieces
     before_mib = _resident_mib()
-    give_back()
+    trim_memory()
     assert before_mib - _resident_mib() > 0.5 * _EACH * _MANY / (1 << 20)
     assert all(piece == b"x" * _EACH for piece in kept)

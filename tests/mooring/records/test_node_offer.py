@@ -118,7 +118,7 @@ def test_patterns_match_as_those_of_fnmatch_do() -> None:
     matched = 0
     for _ in range(5000):
         pattern, name = "".join(random.choices("ab*", k=random.randint(1, 6))), "".join(random.choices("ab", k=5))
-        is_admitted = Access((pattern,)).refused(name, "rail0") == ""
+        is_admitted = Access((pattern,)).refusal(name, "rail0") == ""
         assert is_admitted == fnmatchcase(name, pattern), (pattern, name)
         matched += is_admitted
     assert 500 < matched < 4500

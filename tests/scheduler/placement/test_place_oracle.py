@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from mooring.annotations.request import Spreading
+from mooring.annotations.request import PfSpread
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, place_within
 from scheduler.placement.bin_packing import SharedPorts
@@ -17,18 +17,18 @@ from scheduler.placement.place import BUDGET, Fit, FitResult, NoFit, OutOfBudget
 from scheduler.placement.shares import Cap, Share, within
 from scheduler.placement.steps import Steps
 
-POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
+POLICIES: tuple[PfSpread | None, ...] = (None, "pack", "spread", "distinct")
 Instance = tuple[list[VfDemand], list[PfCapacity], SharedPorts]
 # PFs with a port each, or some or two of them on one.
 each_and_shared = pytest.mark.parametrize("is_shared", [False, True], ids=["own ports", "shared ports"])
 
 
-def decide(instance: Instance, spreading: Spreading | None = None, budget: int = BUDGET) -> FitResult:
+def decide(instance: Instance, spreading: PfSpread | None = None, budget: int = BUDGET) -> FitResult:
     demands, free, ports = instance
     return place(demands, free, spreading, budget, ports, steps=Steps())
 
 
-def valid(chosen: Sequence[int], instance: Instance, spreading: Spreading | None) -> bool:
+def valid(chosen: Sequence[int], instance: Instance, spreading: PfSpread | None) -> bool:
     """Return whether the rules hold, by their definition alone: selectors, VFs, Σ min_tx_rate by port, distinct."""
     demands, free, shared_ports = instance
     ports = shared_ports or range(len(free))
@@ -43,7 +43,7 @@ def valid(chosen: Sequence[int], instance: Instance, spreading: Spreading | None
     return True
 
 
-def every_valid(instance: Instance, spreading: Spreading | None) -> Iterator[tuple[int, ...]]:
+def every_valid(instance: Instance, spreading: PfSpread | None) -> Iterator[tuple[int, ...]]:
     demands, free, _ = instance
     every = product(range(len(free)), repeat=len(demands))
     return (chosen for chosen in every if valid(chosen, instance, spreading))
@@ -88,7 +88,7 @@ def solved(random: Random, vfs: int, ports: int, capacity: int, extra: int, *, i
     return random.sample(demands, len(demands)), free, tuple(n // 2 * 2 for n in range(2 * ports)) if is_shared else ()
 
 
-def cost(chosen: Sequence[int], spreading: Spreading | None) -> int:
+def cost(chosen: Sequence[int], spreading: PfSpread | None) -> int:
     """Return how many PFs are used, or how many VFs the fullest PF gives; 0 if neither matters."""
     if spreading == "pack":
         return len(set(chosen))
@@ -99,7 +99,7 @@ def cost(chosen: Sequence[int], spreading: Spreading | None) -> int:
 @pytest.mark.parametrize("spreading", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_placement_is_found_exactly_when_there_is_one(
-    seed: int, spreading: Spreading | None, is_shared: bool
+    seed: int, spreading: PfSpread | None, is_shared: bool
 ) -> None:
     """As the oracle says, valid, never out of budget, and packed or spread as far as any placement could be."""
     random = Random(f"{seed} {spreading}")

@@ -21,7 +21,7 @@ from cli.node.hardware.traffic.endpoints import Endpoint, endpoint
 from cli.node.hardware.traffic.perftest import LocalReceiver, Pair, Receiver
 from cli.node.hardware.vf_life import LOCK_S, Subject, Tell
 from cli.node.hardware.vf_use import rdma_of
-from mooring.locks import hold_all
+from mooring.locks import hold_locks
 from mooring.nic.settings import VfSettings
 
 MOST_PAIRS = 2
@@ -70,7 +70,7 @@ def measure(subjects: Sequence[Subject], load: Load, peer: Peer | None, tell: Te
         with ExitStack() as stack:
             senders = _remote_pairs(stack, subjects, peer) if peer else _local_pairs(stack, subjects)
             # With their locks held the node's own repairs leave the VFs alone.
-            with hold_all(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
+            with hold_locks(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
                 _measure(senders, load, tell)
     except (CommandError, OSError) as error:
         tell(Answer("traffic.free", "not asked", {}, _reason(error)))
@@ -96,7 +96,7 @@ def lend_vfs(subjects: Sequence[Subject]) -> Iterator[Sequence[Receiver]]:
     """Attach VFs to which a test on another host sends."""
     with ExitStack() as stack:
         ends = [attach_end(stack, subject, number, f"10.250.1.{number + 1}") for number, subject in enumerate(subjects)]
-        with hold_all(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
+        with hold_locks(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
             yield [LocalReceiver(end) for end in ends]
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Edit, added, edited
-from mooring.bounded_yaml import YamlError, load_all
+from mooring.bounded_yaml import YamlError, load_documents
 
 NAME = "containerRuntimeEndpoint"
 _AFTER_A_WORD = re.compile(r"(?<=\S)[ \t]+")
@@ -72,7 +72,7 @@ def set_endpoint(path: str, text: str, socket: str) -> Edit | None:
 
 def _documents(path: str, text: str) -> list[Any]:
     try:
-        return load_all(_without_tabs(text))
+        return load_documents(_without_tabs(text))
     except YamlError as wrong:
         raise NodeError(f"kubelet configuration {path!r} cannot be read: {wrong}") from wrong
 
