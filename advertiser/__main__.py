@@ -56,7 +56,7 @@ from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeF
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
+from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsSelector
 from mooring.program import log
 from mooring.program.config import ConfigError, host_and_port, load, option
 
@@ -187,7 +187,7 @@ def _show(config: Config) -> int:
 def _capture(config: Config) -> None:
     host, use = read_host(config.roots), None
     if config.uses:
-        settings = SettingsWherePfKeepsThem(RtnetlinkVfSettings(), config.sysfs)
+        settings = VfSettingsSelector(RtnetlinkVfSettings(), config.sysfs)
         use = read_node_use(host, settings, config.sysfs, config.proc, config.kubelet, time.time())
     packed = pack_capture(config.sysfs, host, use)
     if config.archive == "-":

@@ -20,7 +20,7 @@ from cni.spec.skel import BAD_CONFIG, IN_IPAM, IO_FAILURE, RECURSIVE_CALL, VERSI
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.files import write_shared
-from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem, VfSettingsApi
+from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi, VfSettingsSelector
 from mooring.program import log
 from mooring.program.config import ConfigError, is_configured, load, option
 from mooring.records import extract, run_folder
@@ -78,7 +78,7 @@ class Options:
             Sysfs(self.sysfs),
             Ledger(self.state, self.run),
             self.run,
-            SettingsWherePfKeepsThem(vf_settings(), self.sysfs),
+            VfSettingsSelector(vf_settings(), self.sysfs),
             BOOT_ID.read_text().strip(),
             self.enforce_offer,
         )

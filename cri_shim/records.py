@@ -61,7 +61,7 @@ class Records:
 
     def mark_call(self, uid: str) -> AbstractContextManager[None]:
         """Mark that a RunPodSandbox call of a pod is in progress while the block runs."""
-        return sandbox_marks.marked(self.run, uid)
+        return sandbox_marks.mark_call(self.run, uid)
 
     def pod(self, uid: str) -> PodRecord | None:
         """Return the record of a pod; None without one, for an invalid uid, or if Mooring did not write the file."""

@@ -7,9 +7,9 @@ from mooring.errors import RecordError
 from mooring.files import write_file, write_shared
 from mooring.folders import read_folder
 from mooring.records.hardware_result import (
+    EXTRACT_FOLDER,
     FOLDER,
     IS_NAME,
-    SHOWN,
     HardwareResult,
     dump_hardware_result,
     read_hardware_result,
@@ -20,8 +20,8 @@ def keep_result(state: Path, run: Path, result: HardwareResult) -> None:
     """Write a PF's result, and its extract where this boot has a folder for it; raise OSError."""
     name, text = f"{result.pf}.json", dump_hardware_result(result)
     write_file(state / FOLDER / name, text)
-    if (run / SHOWN).is_dir():
-        write_shared(run / SHOWN / name, text)
+    if (run / EXTRACT_FOLDER).is_dir():
+        write_shared(run / EXTRACT_FOLDER / name, text)
 
 
 def read_results(folder: Path) -> Mapping[str, HardwareResult | RecordError | OSError]:

@@ -107,7 +107,7 @@ class MissingDevices:
         found = self.found
         then = "it is stopped, and the kubelet restarts it" if found.stopped else "delete the pod to get them"
         message = (
-            f"container {found.container} runs without the devices of {found.what}: the kubelet started it without "
+            f"container {found.container} runs without the devices of {found.summary}: the kubelet started it without "
             f"mooring-cri-shim, or a driver was rebound since; {then}"
         )
         # Container ids are hexadecimal; from any other id only the characters that a name can have are kept.
@@ -185,8 +185,8 @@ def port_faults(host: Host) -> Iterator[PortFault]:
 def refused_rates(states: Mapping[str, RatesState]) -> Iterator[RefusedRates]:
     """Yield the changed rates that could not be set; ``states`` are the CNI server's reports by pod uid."""
     for uid, state in states.items():
-        if state.refused is not None:
-            yield RefusedRates(state.pod, uid, state.generation, state.refused)
+        if state.refusal is not None:
+            yield RefusedRates(state.pod, uid, state.generation, state.refusal)
 
 
 def missing_devices(host: Host) -> Iterator[MissingDevices]:

@@ -46,7 +46,7 @@ from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
 from mooring.records.node_install import NodeInstall, read_node_install
-from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS, WITHOUT_GUID
+from mooring.records.run_folder import ADVERTISER_VERSION, IN_PREPARATION, VERSIONS, WITHOUT_GUID
 from mooring.records.runtime_handlers import read_runtime_handlers
 from mooring.records.shim_bypass import ShimBypass, read_shim_bypass
 from mooring.records.vf_faults import VfFaults, read_vf_faults
@@ -75,7 +75,7 @@ class Roots:
     def folders(self) -> tuple[Path, ...]:
         """The folders whose files affect the inventory: a change there triggers a scan."""
         records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
-        public = (self.run / name for name in (VERSIONS, PREPARING, WITHOUT_GUID, rates_exchange.STATES))
+        public = (self.run / name for name in (VERSIONS, IN_PREPARATION, WITHOUT_GUID, rates_exchange.STATES))
         return (self.run, *public, self.run / extract.FOLDER, *records)
 
 
@@ -102,7 +102,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
         programs=_programs(roots.run, installs),
-        preparing=_preparing(roots.run / PREPARING),
+        preparing=_preparing(roots.run / IN_PREPARATION),
         guid_failures=_guid_failures(roots.run),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
         without_devices=_without_devices(roots.run / without_devices.NAME),

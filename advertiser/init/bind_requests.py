@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.records.run_folder import BOUND
+from mooring.records.run_folder import BOUND_PFS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +32,5 @@ class BindRequests:
         return bool(self._paths())
 
     def _paths(self) -> list[Path]:
-        folder = self.run / BOUND
+        folder = self.run / BOUND_PFS
         return sorted(folder.iterdir()) if folder.is_dir() else []

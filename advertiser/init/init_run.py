@@ -46,7 +46,7 @@ class _Attempt:
 
     @property
     def result(self) -> InitResult:
-        return handed_offer.done(self.text, (*([] if self.refusal is None else [self.refusal]), *self.failures))
+        return handed_offer.final_result(self.text, (*([] if self.refusal is None else [self.refusal]), *self.failures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class InitRun:
     def run(self) -> bool:
         """Prepare the host until there are no new requests; return whether every PF is prepared."""
         with self._shown_as_running():
-            result = handed_offer.done(None, ["init ended unexpectedly: see its log"])
+            result = handed_offer.final_result(None, ["init ended unexpectedly: see its log"])
             try:
                 result = self._run()
             finally:

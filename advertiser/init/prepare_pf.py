@@ -35,8 +35,8 @@ from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
 from mooring.nic.refusals import NO_SUCH_SETTING, errno_name
 from mooring.nic.settings import VfSettings
-from mooring.nic.write_again import OFF_IS_NOT_TAKEN
-from mooring.records.run_folder import PREPARING, READY
+from mooring.nic.write_again import UNCHANGED_ERRORS
+from mooring.records.run_folder import IN_PREPARATION, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
@@ -160,7 +160,7 @@ class PfPreparer:
     @contextlib.contextmanager
     def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:
         """Mark the PF as in preparation and turn autoprobe off meanwhile; the marker stores autoprobe's old value."""
-        marker = self.roots.run / PREPARING / function.address
+        marker = self.roots.run / IN_PREPARATION / function.address
         autoprobe = self._device(function.address) / _AUTOPROBE
         is_new = not marker.exists()
         if is_new:
@@ -285,7 +285,7 @@ class PfPreparer:
             try:
                 self.writer.write(pf, index, VfSettings(spoofchk=False))
             except OSError as error:
-                if error.errno not in OFF_IS_NOT_TAKEN:
+                if error.errno not in UNCHANGED_ERRORS:
                     raise
 
         self._set(pf, index, "spoofchk", write)

@@ -14,12 +14,12 @@ from mooring.files import make_folder
 from mooring.folders import record_names
 from mooring.indexes import LAST
 from mooring.nic.pci import is_address, vf_address
-from mooring.records.node_offer import SET_ASIDE, PfOffer
+from mooring.records.node_offer import SET_ASIDE_FOLDER, PfOffer
 
 
 def mark_set_aside(state: Path, sysfs: Path, host: Host, offers: Mapping[str, PfOffer]) -> None:
     """Mark the VFs that ``offers`` sets aside, and all VFs of PFs that are not in it; raise OSError."""
-    folder = state / SET_ASIDE
+    folder = state / SET_ASIDE_FOLDER
     wanted = {pci for function in host.functions for pci in _set_aside(function, offers.get(function.address))}
     present = set(record_names(folder, is_address))
     if wanted and not folder.is_dir():

@@ -28,7 +28,7 @@ from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Removed, Synced
 from mooring.kube.watch import Decoder, watch
 from mooring.records import rates_record
-from mooring.records.rates_exchange import HANDED_OVER, LISTED, HandedOverRates, RatesState, dump_handed_over
+from mooring.records.rates_exchange import HANDED_OVER, RATES_LIST, HandedOverRates, RatesState, dump_handed_over
 
 _log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ class RatesHandOver:
     ) -> None:
         self._client = client
         self._node = node
-        self._folder, self._list_mark = run / HANDED_OVER, run / LISTED
+        self._folder, self._list_mark = run / HANDED_OVER, run / RATES_LIST
         self._publisher = publisher
         self._notify = notify
         self._claims_rates: bool | None = None
@@ -108,7 +108,7 @@ class RatesHandOver:
         """Handle a watch event; a pod that cannot be read keeps its previous rates."""
         rates = {} if self._rates is None else self._rates
         if isinstance(event, Synced):
-            remainder = {identity.uid: rates[identity.uid] for identity in event.there if identity.uid in rates}
+            remainder = {identity.uid: rates[identity.uid] for identity in event.identities if identity.uid in rates}
             self._rates, self._uids_in_deletion = remainder, self._uids_in_deletion & remainder.keys()
             for entry in event.entries:
                 if isinstance(entry, Changed):
@@ -165,7 +165,7 @@ def _file_names(folder: Path) -> tuple[str, ...]:
 
 def withdraw_rates(run: Path) -> None:
     """Remove the files of an earlier advertiser that handed rates over; this one does not."""
-    # Remove LISTED first: without it a missing file means nothing.
-    for path in (run / LISTED, *(run / HANDED_OVER / name for name in _file_names(run / HANDED_OVER))):
+    # Remove RATES_LIST first: without it a missing file means nothing.
+    for path in (run / RATES_LIST, *(run / HANDED_OVER / name for name in _file_names(run / HANDED_OVER))):
         if (error := record(path, None)) is not None:
             _log.warning("rates cannot be withdrawn from the CNI server", path=str(path), reason=str(error))

@@ -204,7 +204,7 @@ def _without_devices(root: Path) -> Iterator[Finding]:
         return
     for finding in sorted(found):
         then = "the shim stops it" if finding.stopped else "delete the pod"
-        what = f"runs without the devices of {finding.what}: {then}"
+        what = f"runs without the devices of {finding.summary}: {then}"
         yield Finding("containers", f"{finding.pod} {finding.container}", what)
 
 

@@ -36,7 +36,7 @@ from mooring.records import (
 SHIM = "mooring-cri-shim.service"
 # Records of pods and of the VFs that they hold. Empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
-_SET_ASIDE, _IN_DOUBT = f"{_STATE}/{node_offer.SET_ASIDE}", f"{_STATE}/{ledger.IN_DOUBT}"
+_SET_ASIDE, _IN_DOUBT = f"{_STATE}/{node_offer.SET_ASIDE_FOLDER}", f"{_STATE}/{ledger.IN_DOUBT}"
 _RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
 
 

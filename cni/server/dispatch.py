@@ -27,7 +27,7 @@ from cni.vf.ledger import LARGE, Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.nic.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
+from mooring.nic.vf_settings import VfSettingsApi, VfSettingsSelector
 
 _log = structlog.get_logger()
 # Fields of a network configuration that must have the node's own values.
@@ -145,7 +145,7 @@ def _dispatch(call: Call, conf: Conf | None, vf_settings: Callable[[], VfSetting
         Sysfs(Path(conf.sysfs)),
         Ledger(Path(conf.state), Path(conf.run)),
         Path(conf.run),
-        SettingsWherePfKeepsThem(vf_settings(), Path(conf.sysfs)),
+        VfSettingsSelector(vf_settings(), Path(conf.sysfs)),
         BOOT_ID.read_text().strip(),
         enforces_offer,
     )

@@ -26,7 +26,7 @@ _UNREADABLE = ""
 def make_folders(run: Path) -> None:
     """Create the folders and give them to the advertiser's group; raise OSError."""
     make_folder(run / extract.FOLDER, 0o750, READERS)
-    for folder in (extract.VFS, extract.PODS, hardware_result.SHOWN):
+    for folder in (extract.VFS, extract.PODS, hardware_result.EXTRACT_FOLDER):
         make_folder(run / folder, 0o750, READERS)
     make_folder(run / ADVERTISER, 0o770, READERS)
     for public in (VERSIONS, Path(READY).parent, PREPARING, WITHOUT_GUID):
@@ -48,7 +48,7 @@ def show_hardware_results(state: Path, run: Path) -> None:
     for name, text in read_folder(state / hardware_result.FOLDER, hardware_result.IS_NAME):
         try:
             if isinstance(text, str):
-                write_shared(run / hardware_result.SHOWN / name, text)
+                write_shared(run / hardware_result.EXTRACT_FOLDER / name, text)
         except OSError as error:
             _log.warning("cannot write the extract of a hardware test", entry=name, reason=str(error))
 

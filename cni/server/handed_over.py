@@ -13,7 +13,7 @@ from mooring import names
 from mooring.annotations.rates import MOST_PODS
 from mooring.errors import RecordError
 from mooring.files import Stamp, open_foreign_folder, read_foreign_file, stamps
-from mooring.records.rates_exchange import HANDED_OVER, LISTED, MOST_BYTES, HandedOverRates, read_handed_over
+from mooring.records.rates_exchange import HANDED_OVER, MOST_BYTES, RATES_LIST, HandedOverRates, read_handed_over
 
 _log = structlog.get_logger()
 _NO_LIMIT = float("inf")
@@ -41,7 +41,7 @@ class HandedOver:
         """
         rates_by_uid: dict[str, HandedOverRates] = {}
         # Check this before the files: the advertiser writes it after them.
-        self.is_whole = (run / LISTED).is_file()
+        self.is_whole = (run / RATES_LIST).is_file()
         with open_foreign_folder(run / HANDED_OVER) as folder:
             self._stamps = {} if folder is None else stamps(folder, MOST_PODS)
             self.is_whole = self.is_whole and len(self._stamps) < MOST_PODS

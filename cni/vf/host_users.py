@@ -9,7 +9,7 @@ from cni.vf.node import Node
 from mooring.annotations.assignment import AssignedVf
 from mooring.folders import record_names
 from mooring.nic.host_facts import read_facts, read_vf
-from mooring.nic.vf_users import AWAY, user_of
+from mooring.nic.vf_users import RDMA_IN_OTHER_NAMESPACE, user_of
 from mooring.records import ledger
 
 
@@ -21,7 +21,7 @@ def check_vfs_free(node: Node, vfs: Sequence[AssignedVf]) -> None:
     """
     users = _users(node, [vf.pci for vf in vfs])
     for vf, user in zip(vfs, users, strict=True):
-        if user not in (None, AWAY):
+        if user not in (None, RDMA_IN_OTHER_NAMESPACE):
             raise CniError(REFUSAL, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not available for a pod: {user}")
 
 

@@ -30,7 +30,7 @@ def check(node: Node, uid: str, vfs: Iterable[AssignedVf], pod_namespaces: Colle
     """Raise CniError 11 or 100 unless the offer allows the assignment of each VF to a pod of these namespaces."""
     for vf in vfs if node.enforces_offer else ():
         terms = node.ledger.pf_offer(node.sysfs.pf_pci(vf))
-        reason = "the PF is not on offer" if terms is None else terms.refused(vf, pod_namespaces)
+        reason = "the PF is not on offer" if terms is None else terms.refusal(vf, pod_namespaces)
         if reason:
             raise refusal(node, uid, f"vf {vf.vf} of pf {vf.pf!r}: {reason}")
 

@@ -61,20 +61,25 @@ def load_access(kubeconfig: str | None, context: str | None = None, acts_as: Imp
 
     ``context`` is the name of a context; None is the current one. ``acts_as`` replaces the kubeconfig's impersonation.
     """
-    if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and (found := _in_cluster()):
-        files, target = str(SERVICE_ACCOUNT), found
+    if (
+        kubeconfig is None
+        and context is None
+        and not os.environ.get("KUBECONFIG")
+        and (service_account := _in_cluster())
+    ):
+        files, target = str(SERVICE_ACCOUNT), service_account
     else:
         files = _files(kubeconfig)
         try:
             target = read_kubeconfig(_paths(files)).target(context)
-        except (KubeconfigError, OSError) as unusable:
-            raise _unusable(files, unusable) from unusable
+        except (KubeconfigError, OSError) as error:
+            raise _unusable(files, error) from error
     if acts_as is not None:
         target = replace(target, user=_impersonate(target.user, acts_as))
     try:
         return _access(target, files)
-    except (AccessError, KubeconfigError, OSError, ValueError) as unusable:
-        raise _unusable(files, unusable) from unusable
+    except (AccessError, KubeconfigError, OSError, ValueError) as error:
+        raise _unusable(files, error) from error
 
 
 def context_names(kubeconfig: str | None) -> list[str]:
@@ -95,15 +100,15 @@ def context_namespace(kubeconfig: str | None, context: str | None = None) -> str
 
 def _impersonate(user: User, acts_as: Impersonation) -> User:
     """Return a user that acts as another one, by the flags that kubectl calls --as, --as-group and --as-uid."""
-    replaced = msgspec.structs.replace(
+    impersonator = msgspec.structs.replace(
         user,
         impersonate=acts_as.user or user.impersonate,
         impersonate_groups=list(acts_as.groups) or user.impersonate_groups,
         impersonate_uid=acts_as.uid or user.impersonate_uid,
     )
-    if not replaced.impersonate and (acts_as.groups or acts_as.uid):
+    if not impersonator.impersonate and (acts_as.groups or acts_as.uid):
         raise AccessError("--as-group and --as-uid need --as: requesting groups or a uid without impersonating a user")
-    return replaced
+    return impersonator
 
 
 def _files(kubeconfig: str | None) -> str:
@@ -114,9 +119,9 @@ def _paths(files: str) -> list[Path]:
     return [Path(file).expanduser() for file in files.split(os.pathsep) if file]
 
 
-def _unusable(files: str, why: Exception) -> AccessError:
-    what = f"kubeconfig {files!r} cannot be used: {why}"
-    return AccessError(f"{what}; name another one with --kubeconfig or KUBECONFIG")
+def _unusable(files: str, error: Exception) -> AccessError:
+    fault = f"kubeconfig {files!r} cannot be used: {error}"
+    return AccessError(f"{fault}; name another one with --kubeconfig or KUBECONFIG")
 
 
 def _in_cluster() -> Target | None:
@@ -138,14 +143,16 @@ def _access(target: Target, files: str) -> Access:
     server = server if "://" in server else f"http://{server}"
     proxy = find_proxy(server, cluster.proxy_url, os.environ)
     tls = _tls(cluster, user) if server.startswith("https://") else None
-    fixed = [(name, value) for name, values in impersonation(user).items() for value in values]
+    fixed_headers = [(name, value) for name, values in impersonation(user).items() for value in values]
     if cluster.disable_compression:
-        fixed.append(("Accept-Encoding", "identity"))
+        fixed_headers.append(("Accept-Encoding", "identity"))
     provider = (lambda: provider_token(files, target.user_name)) if user.auth_provider is not None else None
     bearer = _Bearer(user, provider, _plugin(cluster, user, proxy), tls)
     # Fail now instead of at the first request.
     bearer.headers()
-    return Access(server, tls, cluster.tls_server_name or None, bearer.headers, bearer.forget, tuple(fixed), proxy)
+    return Access(
+        server, tls, cluster.tls_server_name or None, bearer.headers, bearer.forget, tuple(fixed_headers), proxy
+    )
 
 
 def _plugin(cluster: Cluster, user: User, proxy: Proxy | None) -> ExecCredentials | None:
@@ -170,7 +177,7 @@ class _Bearer:
         self._provider = provider
         self._plugin = plugin
         self._tls = tls
-        self._loaded = Credentials()
+        self._loaded_credentials = Credentials()
 
     def forget(self) -> None:
         if self._plugin is not None:
@@ -179,8 +186,8 @@ class _Bearer:
     def headers(self) -> Mapping[str, str]:
         try:
             return self._headers()
-        except (KubeconfigError, OSError, ValueError) as failed:
-            raise AccessError(str(failed)) from failed
+        except (KubeconfigError, OSError, ValueError) as error:
+            raise AccessError(str(error)) from error
 
     def _headers(self) -> Mapping[str, str]:
         user = self._user
@@ -194,12 +201,12 @@ class _Bearer:
             return {"Authorization": f"Bearer {self._provider()}"}
         if self._plugin is None:
             return {}
-        found = self._plugin.get()
-        if found.certificate and found != self._loaded and self._tls is not None:
+        credentials = self._plugin.get()
+        if credentials.certificate and credentials != self._loaded_credentials and self._tls is not None:
             # New connections use the new certificate.
-            _load_certificate(self._tls, found.certificate.encode(), found.key.encode())
-            self._loaded = found
-        return {"Authorization": f"Bearer {found.token}"} if found.token else {}
+            _load_certificate(self._tls, credentials.certificate.encode(), credentials.key.encode())
+            self._loaded_credentials = credentials
+        return {"Authorization": f"Bearer {credentials.token}"} if credentials.token else {}
 
 
 def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:

@@ -62,12 +62,12 @@ def check_write(call: str, body: bytes) -> None:
 def check_object(kind: str, body: bytes) -> bytes:
     """Return the answer if it is a stored object of ``kind`` with name and resourceVersion; raise Unknown otherwise."""
     try:
-        shown = _object(body)
-    except UNREADABLE as unreadable:
-        raise incomplete_answer(f"not a {kind}: {unreadable}") from unreadable
-    if shown.kind != kind:
-        raise incomplete_answer(f"kind {shown.kind!r}, not {kind!r}")
-    if why := missing_field(shown.metadata):
+        stored_object = _object(body)
+    except UNREADABLE as error:
+        raise incomplete_answer(f"not a {kind}: {error}") from error
+    if stored_object.kind != kind:
+        raise incomplete_answer(f"kind {stored_object.kind!r}, not {kind!r}")
+    if why := missing_field(stored_object.metadata):
         raise incomplete_answer(f"{kind}: {why} is empty")
     return body
 
@@ -77,8 +77,8 @@ def decode_object(kind: type[T], body: bytes) -> T:
     check_object(kind.__name__, body)
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as unreadable:
-        raise incomplete_answer(f"not a {kind.__name__}: {unreadable}") from unreadable
+    except msgspec.MsgspecError as error:
+        raise incomplete_answer(f"not a {kind.__name__}: {error}") from error
 
 
 def check_list(kind: str, resource_version: str) -> None:
@@ -96,17 +96,17 @@ def missing_field(identity: Identity) -> str:
     return "" if identity.resource_version else "metadata.resourceVersion"
 
 
-def incomplete_answer(what: str) -> Unknown:
+def incomplete_answer(fault: str) -> Unknown:
     """Return the error for an incomplete answer with a 2xx code."""
-    return Unknown(Status(200, message=f"incomplete answer: {what}"))
+    return Unknown(Status(200, message=f"incomplete answer: {fault}"))
 
 
 def _check_status(call: str, body: bytes) -> None:
     try:
-        shown = _status(body)
+        status = _status(body)
     except UNREADABLE:
         # The body is an object with this text in some field.
         return
-    if shown.kind == "Status" and shown.status != _SUCCESS:
-        said = f"status={shown.status!r}, code={shown.code}, message={shorten(shown.message or '')}"
-        raise incomplete_answer(f"{call}: Status with {said}")
+    if status.kind == "Status" and status.status != _SUCCESS:
+        summary = f"status={status.status!r}, code={status.code}, message={shorten(status.message or '')}"
+        raise incomplete_answer(f"{call}: Status with {summary}")

@@ -38,10 +38,10 @@ _AGENT = "mooring"
 _HEADERS_LAST_S = 60.0
 # Seconds between two reads of a stream, unless many bytes are waiting: reading lines together costs less CPU.
 _TOGETHER_S = 0.003
-_MUCH = 1 << 16
+_FULL_CHUNK_BYTES = 1 << 16
 _Params = Mapping[str, str]
 _PLAIN = re.compile(r"[A-Za-z0-9._/-]*").fullmatch
-_LOST = (aiohttp.ClientError, TimeoutError, OSError)
+_CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Client:
@@ -104,11 +104,11 @@ class Client:
             if method != "GET":
                 return await self._write(method, path, body, content_type, params, patience_s)
             async with self._reads, await self._begin(path, params, self._short) as answer:
-                found = await answer.read()
-        except _LOST as lost:
-            raise _unknown(method, path, lost) from lost
-        check_read(f"GET {path}", found)
-        return found
+                content = await answer.read()
+        except _CONNECTION_ERRORS as error:
+            raise _unknown(method, path, error) from error
+        check_read(f"GET {path}", content)
+        return content
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -120,18 +120,18 @@ class Client:
         try:
             # A stream can be silent for long, but the server sends its headers at once.
             async with asyncio.timeout(self._timeout_s):
-                begun = await self._begin(path, params, timeout)
-            async with begun as answer:
+                response = await self._begin(path, params, timeout)
+            async with response as answer:
                 yield _lines(answer.content)
-        except _LOST as lost:
-            raise _unknown("GET", path, lost) from lost
+        except _CONNECTION_ERRORS as error:
+            raise _unknown("GET", path, error) from error
 
     async def _write(
         self, method: str, path: str, body: bytes, content_type: str, params: _Params | None, patience_s: float | None
     ) -> bytes:
         # The names of nearly all objects need no quoting.
-        quoted = path if _PLAIN(path) else quote(path)
-        target = f"{method} {self._prefix}{quoted}{'?' + urlencode(params) if params else ''}"
+        target_path = path if _PLAIN(path) else quote(path)
+        target = f"{method} {self._prefix}{target_path}{'?' + urlencode(params) if params else ''}"
         content = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         slot = await self._writes.take(_namespace(path))
         try:
@@ -187,13 +187,13 @@ class Client:
         self._headers_until = float("-inf")
 
     async def _authorize(self) -> None:
-        asked = time.monotonic()
+        begin_s = time.monotonic()
         try:
-            found = await asyncio.to_thread(self._access.headers)
-        except AccessError as failed:
-            raise Unknown(Status(0, message=str(failed))) from failed
-        own = [("Accept", JSON), ("User-Agent", _AGENT)]
-        self._headers = CIMultiDict([*own, *found.items(), *self._access.fixed_headers])
+            credentials = await asyncio.to_thread(self._access.headers)
+        except AccessError as error:
+            raise Unknown(Status(0, message=str(error))) from error
+        standard_headers = [("Accept", JSON), ("User-Agent", _AGENT)]
+        self._headers = CIMultiDict([*standard_headers, *credentials.items(), *self._access.fixed_headers])
         lines = [f"{name}: {value}" for name, value in self._headers.items()]
         if not all(line.isascii() and line.isprintable() for line in lines):
             raise Unknown(
@@ -202,28 +202,28 @@ class Client:
                 )
             )
         self._fields = "".join(f"{line}\r\n" for line in (f"Host: {self._server.host_port_subcomponent}", *lines))
-        self._headers_until = asked + _HEADERS_LAST_S
+        self._headers_until = begin_s + _HEADERS_LAST_S
 
 
 def _namespace(path: str) -> str:
     """Return the namespace in a path; empty without one."""
-    _, found, rest = path.partition("/namespaces/")
-    return rest.partition("/")[0] if found else ""
+    _, separator, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if separator else ""
 
 
-def _unknown(method: str, path: str, lost: Exception) -> Unknown:
-    return Unknown(Status(0, message=f"{method} {path}: {str(lost) or type(lost).__name__}"))
+def _unknown(method: str, path: str, error: Exception) -> Unknown:
+    return Unknown(Status(0, message=f"{method} {path}: {str(error) or type(error).__name__}"))
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
     """Yield lines of any length; drop a last line without a newline, which is truncated."""
-    begun: list[bytes] = []
+    partial_line: list[bytes] = []
     async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        begun.append(first)
-        if others:
-            lines = [b"".join(begun), *others]
-            begun = [lines.pop()]
+        first, *rest = chunk.split(b"\n")
+        partial_line.append(first)
+        if rest:
+            lines = [b"".join(partial_line), *rest]
+            partial_line = [lines.pop()]
             yield lines
-            if len(chunk) < _MUCH:
+            if len(chunk) < _FULL_CHUNK_BYTES:
                 await asyncio.sleep(_TOGETHER_S)

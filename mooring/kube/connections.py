@@ -29,10 +29,10 @@ _IDLE_S = 15.0
 _NEXT_ADDRESS_S = 0.25
 # The number of connections that are opened concurrently. A TLS handshake costs as much CPU as one or two requests, and
 # meanwhile other connections become free, so a short burst of requests opens few.
-_OPENED_AT_ONCE = 8
+_PARALLEL_OPENS = 8
 # The longest answer of a proxy to CONNECT, a status line and headers, in bytes.
 _LONGEST_ANSWER = 1 << 16
-_CONNECTED = re.compile(r"HTTP/1\.[01] 2\d\d").match
+_SUCCESS_LINE = re.compile(r"HTTP/1\.[01] 2\d\d").match
 
 
 class ResumingTls(ssl.SSLObject):
@@ -47,10 +47,10 @@ class ResumingTls(ssl.SSLObject):
 
     def do_handshake(self) -> None:
         """Start or continue the handshake; raise ssl's errors, after which no session is resumed."""
-        known = None if self._has_begun else self._sessions.get(self.context)
+        old_session = None if self._has_begun else self._sessions.get(self.context)
         self._has_begun = True
-        if known is not None:
-            self.session = known
+        if old_session is not None:
+            self.session = old_session
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -91,7 +91,7 @@ class Connections:
         # Certificates have names without the final dot of DNS.
         self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
         self._free: list[_Connection] = []
-        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self._open_slots = asyncio.Semaphore(_PARALLEL_OPENS)
 
     async def ask(
         self, request: bytes, timeout_s: float, guard: Callable[[], None], patience_s: float | None = None
@@ -107,7 +107,7 @@ class Connections:
         now = asyncio.get_running_loop().time()
         until = now + timeout_s
         if patience_s is not None:
-            async with asyncio.timeout_at(until), self._opening:
+            async with asyncio.timeout_at(until), self._open_slots:
                 connection = await self._open()
             try:
                 guard()
@@ -138,7 +138,7 @@ class Connections:
         return None
 
     async def _take_or_open(self, until: float) -> "_Connection":
-        async with asyncio.timeout_at(until), self._opening:
+        async with asyncio.timeout_at(until), self._open_slots:
             return self._take() or await self._open()
 
     async def _open(self) -> "_Connection":
@@ -146,36 +146,38 @@ class Connections:
         host, port = (self._proxy.host, self._proxy.port) if self._proxy else (self._host, self._port)
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # Try the next address early, because the first one may belong to a dead server.
-        connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+        raw_socket = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
         if self._proxy is not None:
-            await self._lead_through(self._proxy, connected)
+            await self._lead_through(self._proxy, raw_socket)
         _, connection = await loop.create_connection(
-            _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
+            _Connection, sock=raw_socket, ssl=self._tls, server_hostname=self._server_name
         )
         return connection
 
-    async def _lead_through(self, proxy: Proxy, connected: socket.socket) -> None:
+    async def _lead_through(self, proxy: Proxy, raw_socket: socket.socket) -> None:
         """Make a proxy connect to the server (RFC 9110, 9.3.6); raise ConnectionError if it does not.
 
         The server sends nothing before our handshake, so everything that arrives is the proxy's answer.
         """
-        loop, there = asyncio.get_running_loop(), f"{self._host}:{self._port}"
+        loop, server = asyncio.get_running_loop(), f"{self._host}:{self._port}"
         if ":" in self._host:
-            there = f"[{self._host}]:{self._port}"
+            server = f"[{self._host}]:{self._port}"
         authorization = f"Proxy-Authorization: {proxy.authorization}\r\n" if proxy.authorization else ""
         try:
-            request = f"CONNECT {there} HTTP/1.1\r\nHost: {there}\r\n{authorization}\r\n"
-            await loop.sock_sendall(connected, request.encode("latin-1"))
+            request = f"CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n{authorization}\r\n"
+            await loop.sock_sendall(raw_socket, request.encode("latin-1"))
             answer = b""
             while b"\r\n\r\n" not in answer and len(answer) < _LONGEST_ANSWER:
-                if not (part := await loop.sock_recv(connected, 4096)):
+                if not (part := await loop.sock_recv(raw_socket, 4096)):
                     break
                 answer += part
-            first = answer.partition(b"\r\n")[0].decode("latin-1")
-            if not _CONNECTED(first) or not answer.endswith(b"\r\n\r\n"):
-                raise ConnectionError(f"the proxy {proxy.host}:{proxy.port} does not connect to {there}: {first!r}")
+            status_line = answer.partition(b"\r\n")[0].decode("latin-1")
+            if not _SUCCESS_LINE(status_line) or not answer.endswith(b"\r\n\r\n"):
+                raise ConnectionError(
+                    f"the proxy {proxy.host}:{proxy.port} does not connect to {server}: {status_line!r}"
+                )
         except BaseException:
-            connected.close()
+            raw_socket.close()
             raise
 
 
@@ -189,7 +191,7 @@ class _Connection(asyncio.Protocol):
         # None after the first answer.
         self._tls: ResumingTls | None = None
         # The request in progress.
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[Answer] | None = None
         self._body: list[bytes] = []
         self._retry_after = ""
         self.used_at = self._loop.time()
@@ -197,20 +199,20 @@ class _Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Return whether another request can be sent."""
-        return self._waiting is None and self._transport is not None and not self._transport.is_closing()
+        return self._answer is None and self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes, until: float) -> Answer:
         """Send a request; ``until`` is on the event loop's clock."""
         assert self._transport is not None, "a connection is used once it is connected"
-        waiting: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting = waiting
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._answer = answer
         timer = self._loop.call_at(until, self._fail, TimeoutError("no answer in time"))
         try:
             self._transport.write(request)
-            return await waiting
+            return await answer
         finally:
             timer.cancel()
-            if self._waiting is not None:
+            if self._answer is not None:
                 # The caller has given up, but the answer may still arrive.
                 self.end()
 
@@ -230,11 +232,11 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as wrong:
-            self._fail(ConnectionError(f"the answer is not HTTP/1.1: {wrong}"))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(ConnectionError(f"the answer is not HTTP/1.1: {error}"))
 
     def on_message_begin(self) -> None:
-        if self._waiting is None:
+        if self._answer is None:
             # Unrequested data must not become the answer of the next request.
             self.end()
 
@@ -251,18 +253,18 @@ class _Connection(asyncio.Protocol):
         if status < 200:
             # An informational answer; the final one follows.
             return
-        waiting, self._waiting = self._waiting, None
+        answer, self._answer = self._answer, None
         if self._tls is not None:
             self._tls.keep_session()
             self._tls = None
         if not self._parser.should_keep_alive():
             self.end()
-        if waiting is not None and not waiting.done():
+        if answer is not None and not answer.done():
             self.used_at = self._loop.time()
-            waiting.set_result(Answer(status, b"".join(body), retry_after))
+            answer.set_result(Answer(status, b"".join(body), retry_after))
 
     def _fail(self, why: Exception) -> None:
         """End the connection, and fail the request in progress."""
         self.end()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(why)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(why)

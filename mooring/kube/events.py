@@ -46,7 +46,7 @@ class Synced(msgspec.Struct, Generic[T], frozen=True):
     unchanged: tuple[Identity, ...] = ()
 
     @property
-    def there(self) -> list[Identity]:
+    def identities(self) -> list[Identity]:
         return [*self.unchanged, *(entry.identity for entry in self.entries)]
 
 

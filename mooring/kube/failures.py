@@ -116,9 +116,9 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
     return _BY_CODE.get(code, Refused)(status)
 
 
-def of_object(failed: KubeError) -> KubeError:
+def of_object(error: KubeError) -> KubeError:
     """Return the error of a request for an object; a 404 with a proxy's page becomes Unknown."""
-    return Unknown(failed.status) if isinstance(failed, NotFound) and failed.status.is_page else failed
+    return Unknown(error.status) if isinstance(error, NotFound) and error.status.is_page else error
 
 
 def failure_of(status: bytes) -> KubeError:
@@ -132,14 +132,14 @@ def failure_of(status: bytes) -> KubeError:
 
 def read_status(code: int, body: bytes) -> Status:
     try:
-        found = msgspec.json.decode(body, type=_Status)
+        answer = msgspec.json.decode(body, type=_Status)
     except UNREADABLE:
         return Status(code, "", body[:_LONGEST_MESSAGE].decode(errors="replace"), is_page=True)
-    kind, is_page = (found.details.kind if found.details else None) or "", found.kind != "Status"
-    return Status(code, found.reason or "", (found.message or "")[:_LONGEST_MESSAGE], kind, is_page)
+    kind, is_page = (answer.details.kind if answer.details else None) or "", answer.kind != "Status"
+    return Status(code, answer.reason or "", (answer.message or "")[:_LONGEST_MESSAGE], kind, is_page)
 
 
 def _seconds(retry_after: str | None) -> float:
     # The API server sends seconds. For a date, which a proxy may send, wait one second.
-    told = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0
-    return min(told, _LONGEST_WAIT_S)
+    seconds = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0
+    return min(seconds, _LONGEST_WAIT_S)

@@ -52,10 +52,10 @@ def judge(name: str, failure_policy: str | None, bindings: Iterable[PolicyBindin
         return PolicyState("missing", "ValidatingAdmissionPolicy is missing")
     if failure_policy == "Ignore":
         return PolicyState("unbound", "failurePolicy is Ignore: writes that it cannot evaluate are accepted")
-    denying = [one for one in bindings if one.policy == name and "Deny" in one.actions]
-    if not denying:
+    deny_bindings = [binding for binding in bindings if binding.policy == name and "Deny" in binding.actions]
+    if not deny_bindings:
         return PolicyState("unbound", "no ValidatingAdmissionPolicyBinding with the action Deny refers to it")
-    if all(one.is_limited for one in denying):
+    if all(binding.is_limited for binding in deny_bindings):
         return PolicyState("unbound", "matchResources of its ValidatingAdmissionPolicyBinding exempts objects")
     return PolicyState("bound")
 
@@ -65,12 +65,12 @@ def judge_documents(name: str, policy: Mapping[str, Any] | None, binding: Mappin
     failure_policy = None if policy is None else str(_spec(policy).get("failurePolicy") or "Fail")
     spec = _spec(binding or {})
     actions = spec.get("validationActions")
-    found = PolicyBinding(
+    policy_binding = PolicyBinding(
         str(spec.get("policyName") or ""),
         frozenset(map(str, actions if isinstance(actions, list) else ())),
-        exempts(matched if isinstance(matched := spec.get("matchResources"), dict) else None),
+        exempts(match_resources if isinstance(match_resources := spec.get("matchResources"), dict) else None),
     )
-    return judge(name, failure_policy, [found] if binding is not None else [])
+    return judge(name, failure_policy, [policy_binding] if binding is not None else [])
 
 
 def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from mooring.kube.failures import Denied, KubeError, Throttled, Unknown
-from mooring.kube.namespace_turns import NamespaceTurns, Waiting
+from mooring.kube.namespace_turns import NamespaceTurns, QueuedItem
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -28,24 +28,22 @@ async def _no_wait() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Lane(Generic[T]):
-    """A queue of items and how to write one; ``fields`` are its log fields, ``dropped`` is called for dropped items."""
+    """A queue of items and how to write one; ``fields`` are its log fields, ``on_drop`` is called for dropped items."""
 
     turns: NamespaceTurns[T]
     write: Callable[[T], Awaitable[None]]
     fields: Callable[[T], Mapping[str, str]]
-    dropped: Callable[[], None] = lambda: None
+    on_drop: Callable[[], None] = lambda: None
 
 
 class Lanes:
-    """Writes at most ``at_once`` items concurrently; ``turn`` waits until the next write may start."""
+    """Writes at most ``limit`` items concurrently; ``turn`` waits until the next write may start."""
 
-    def __init__(
-        self, lanes: Sequence[Lane[Any]], at_once: int, turn: Callable[[], Awaitable[None]] = _no_wait
-    ) -> None:
+    def __init__(self, lanes: Sequence[Lane[Any]], limit: int, turn: Callable[[], Awaitable[None]] = _no_wait) -> None:
         self._lanes = lanes
-        self._free = at_once
+        self._free = limit
         self._turn = turn
-        self._changed = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._under_way = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -53,7 +51,7 @@ class Lanes:
     def wake(self) -> None:
         """Check the lanes again, because something was added."""
         self._empty.clear()
-        self._changed.set()
+        self._wake_event.set()
 
     async def empty(self) -> None:
         """Wait until everything is written."""
@@ -68,16 +66,16 @@ class Lanes:
                 # The item may have been dropped meanwhile.
                 now = time.monotonic()
                 for lane in self._lanes:
-                    if (waiting := lane.turns.take(now)) is not None:
+                    if (entry := lane.turns.take(now)) is not None:
                         self._free -= 1
                         self._under_way += 1
-                        group.create_task(self._write(lane, waiting))
+                        group.create_task(self._write(lane, entry))
                         break
 
     async def _due(self) -> None:
         """Wait until an item can be written."""
         while True:
-            self._changed.clear()
+            self._wake_event.clear()
             now = time.monotonic()
             times = [at for lane in self._lanes if (at := lane.turns.next_at(now)) is not None]
             if self._free and times and min(times) <= now:
@@ -86,36 +84,34 @@ class Lanes:
                 self._empty.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(times) - now if self._free and times else None):
-                    await self._changed.wait()
+                    await self._wake_event.wait()
 
-    async def _write(self, lane: Lane[T], waiting: Waiting[T]) -> None:
+    async def _write(self, lane: Lane[T], entry: QueuedItem[T]) -> None:
         slow: list[bool] = []
 
         def leave() -> None:
             slow.append(True)
-            lane.turns.slow(waiting.namespace)
+            lane.turns.slow(entry.namespace)
             self._free += 1
             self.wake()
 
         timer = asyncio.get_running_loop().call_later(_SLOW_S, leave)
-        failed = ""
+        failure = ""
         try:
-            await lane.write(waiting.item)
-        except (Denied, Throttled, Unknown) as unwritten:
-            failed = str(unwritten)
-        except KubeError as refused:
+            await lane.write(entry.item)
+        except (Denied, Throttled, Unknown) as error:
+            failure = str(error)
+        except KubeError as error:
             # The object was deleted, or permissions are missing: the write cannot succeed.
-            _log.info("report was rejected", **lane.fields(waiting.item), reason=str(refused))
+            _log.info("report was rejected", **lane.fields(entry.item), reason=str(error))
         finally:
             timer.cancel()
             self._free += not slow
             self._under_way -= 1
-        comes_again = lane.turns.end(waiting, time.monotonic(), failed=bool(failed), was_slow=bool(slow))
-        if failed:
-            fields = lane.fields(waiting.item)
-            _log.info(
-                "report was not written", **fields, reason=failed, tries=waiting.tries, is_dropped=not comes_again
-            )
+        comes_again = lane.turns.end(entry, time.monotonic(), has_failed=bool(failure), was_slow=bool(slow))
+        if failure:
+            fields = lane.fields(entry.item)
+            _log.info("report was not written", **fields, reason=failure, tries=entry.tries, is_dropped=not comes_again)
         if not comes_again:
-            lane.dropped()
+            lane.on_drop()
         self.wake()

@@ -10,18 +10,18 @@ _DEEPEST = 100
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 
 
-def without_deep_nesting(text: bytes) -> bytes:
+def cut_deep_nesting(text: bytes) -> bytes:
     """Replace each value that is more than 100 levels deep by null."""
-    kept: list[bytes] = []
-    depth = begun = 0
+    parts: list[bytes] = []
+    depth = part_start = 0
     for token in _TOKEN.finditer(text):
         if token[0] in (b"{", b"["):
             depth += 1
             if depth == _DEEPEST + 1:
-                kept += text[begun : token.start()], b"null"
+                parts += text[part_start : token.start()], b"null"
         elif token[0] in (b"}", b"]"):
             if depth == _DEEPEST + 1:
-                begun = token.end()
+                part_start = token.end()
             depth -= 1
     # Unterminated JSON is invalid anyway.
-    return b"".join([*kept, text[begun:]] if depth <= _DEEPEST else kept)
+    return b"".join([*parts, text[part_start:]] if depth <= _DEEPEST else parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 # Seconds after which a write counts as slow; an API server answers most writes within some milliseconds.
 _SLOW_S = 1.0
 # The number of slow writes per slot that can be in progress beside the others.
-_SLOW_FOR_EACH = 3
+_SLOW_PER_SLOT = 3
 # A namespace with slow writes can use this fraction of the slots: one in so many.
 _SHARE_OF_SLOW = 8
 
@@ -21,7 +21,7 @@ _SHARE_OF_SLOW = 8
 class _Namespace:
     under_way: int = 0
     slow: int = 0
-    waiting: deque["asyncio.Future[None]"] = field(default_factory=deque)
+    queue: deque["asyncio.Future[None]"] = field(default_factory=deque)
 
 
 class RequestSlots:
@@ -29,16 +29,16 @@ class RequestSlots:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._slow_left = count * _SLOW_FOR_EACH
+        self._slow_capacity = count * _SLOW_PER_SLOT
         self._most_of_slow = max(count // _SHARE_OF_SLOW, 1)
-        self._waiting = 0
+        self._queue_length = 0
         # Namespaces with running or waiting writes, in the order of their turns.
         self._namespaces: dict[str, _Namespace] = {}
 
     async def take(self, namespace: str) -> "Slot":
         """Wait for a slot."""
         place = self._namespaces.setdefault(namespace, _Namespace())
-        if place.waiting or not self._may_begin(place):
+        if place.queue or not self._may_begin(place):
             await self._wait(namespace, place)
         else:
             self._begin(place)
@@ -46,9 +46,9 @@ class RequestSlots:
 
     def leave(self, namespace: str) -> bool:
         """Free the slot of a slow write for another one; return False if too many writes are slow."""
-        if not self._slow_left:
+        if not self._slow_capacity:
             return False
-        self._slow_left -= 1
+        self._slow_capacity -= 1
         self._free += 1
         self._namespaces[namespace].slow += 1
         self._wake()
@@ -60,10 +60,10 @@ class RequestSlots:
         place.under_way -= 1
         if was_slow:
             place.slow -= 1
-            self._slow_left += 1
+            self._slow_capacity += 1
         else:
             self._free += 1
-        if not place.under_way and not place.waiting:
+        if not place.under_way and not place.queue:
             del self._namespaces[namespace]
         self._wake()
 
@@ -76,27 +76,34 @@ class RequestSlots:
 
     async def _wait(self, namespace: str, place: _Namespace) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place.waiting.append(turn)
-        self._waiting += 1
+        place.queue.append(turn)
+        self._queue_length += 1
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
                 self.end(namespace, was_slow=False)
-            elif turn in place.waiting:
-                place.waiting.remove(turn)
-                self._waiting -= 1
+            elif turn in place.queue:
+                place.queue.remove(turn)
+                self._queue_length -= 1
             raise
 
     def _wake(self) -> None:
         """Give the free slots to waiting writes, one namespace after another."""
-        while self._waiting and self._free:
-            name = next((name for name, one in self._namespaces.items() if one.waiting and self._may_begin(one)), None)
+        while self._queue_length and self._free:
+            name = next(
+                (
+                    name
+                    for name, candidate in self._namespaces.items()
+                    if candidate.queue and self._may_begin(candidate)
+                ),
+                None,
+            )
             if name is None:
                 return
             place = self._namespaces[name] = self._namespaces.pop(name)
-            turn = place.waiting.popleft()
-            self._waiting -= 1
+            turn = place.queue.popleft()
+            self._queue_length -= 1
             if not turn.done():
                 self._begin(place)
                 turn.set_result(None)

@@ -53,7 +53,7 @@ class Backoff:
         self._since = loop.time()
 
 
-def _failed(state: tenacity.RetryCallState) -> BaseException | None:
+def _error(state: tenacity.RetryCallState) -> BaseException | None:
     return state.outcome.exception() if state.outcome else None
 
 
@@ -61,13 +61,13 @@ def _report(state: tenacity.RetryCallState) -> None:
     path = next((argument for argument in state.args if isinstance(argument, str)), "") or getattr(
         state.args[0], "path", ""
     )
-    _log.warning("request is retried", path=path, reason=str(_failed(state)), attempt=state.attempt_number)
+    _log.warning("request is retried", path=path, reason=str(_error(state)), attempt=state.attempt_number)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
     """Return the seconds to wait: never less than the API server asked for, and random beyond that."""
-    failed = _failed(state)
-    return max(_backoff(state), failed.retry_after_s if isinstance(failed, Throttled) else 0.0)
+    error = _error(state)
+    return max(_backoff(state), error.retry_after_s if isinstance(error, Throttled) else 0.0)
 
 
 def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
@@ -84,16 +84,16 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
         async def attempt(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return await call(*args, **kwargs)
-            except KubeError as failed:
+            except KubeError as error:
                 # A list, so that tenacity gets the failure only once.
-                first = [failed]
+                first = [error]
 
-            async def again(*args: P.args, **kwargs: P.kwargs) -> R:
+            async def repeat(*args: P.args, **kwargs: P.kwargs) -> R:
                 if first:
                     raise first.pop()
                 return await call(*args, **kwargs)
 
-            return await policy.wraps(again)(*args, **kwargs)
+            return await policy.wraps(repeat)(*args, **kwargs)
 
         return attempt
 
@@ -101,12 +101,12 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
 
 
 # For reads that must succeed: rejected requests are also retried, because permissions and tokens may be fixed.
-retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
+retry = _policy(lambda error: isinstance(error, KubeError) and not isinstance(error, Gone))
 # For reads of a resource that may not exist or may be forbidden to this account: both are results.
 retry_if_served = _policy(
-    lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone | NotFound | Refused)
+    lambda error: isinstance(error, KubeError) and not isinstance(error, Gone | NotFound | Refused)
 )
 # For reads of an object that may have been deleted, which is a result.
-retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
+retry_unless_not_found = _policy(lambda error: isinstance(error, KubeError) and not isinstance(error, NotFound))
 # For writes, which must be idempotent: retried until the API server's answer is definite.
-until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))
+until_definite = _policy(lambda error: isinstance(error, Unknown | Throttled))

@@ -28,7 +28,7 @@ from mooring.kube.answers import check_list, incomplete_answer, missing_field
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import UNREADABLE, Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
-from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.nesting import cut_deep_nesting
 from mooring.kube.retry import Backoff, Call, P, R, retry, retry_if_served
 
 __all__ = ["Changed", "Decoder", "Event", "Identity", "Removed", "Synced", "Unreadable", "watch"]
@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 T = TypeVar("T")
 _PAGE = 500
 # After so many objects, or bytes of them, other tasks get their turn; decoding takes a few milliseconds.
-_AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
+_BATCH_OBJECTS, _BATCH_BYTES = 100, 1 << 20
 # Seconds after which the server ends a watch; random, so that not all watches return at once.
 _WATCH_S = (240, 300)
 # Seconds of silence after which a connection counts as dead. Without changes a server sends a bookmark about every
@@ -76,7 +76,7 @@ class WatchLine(NamedTuple, Generic[T]):
 _decode_object = msgspec.json.Decoder(_Object).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
-_CHANGED = ("ADDED", "MODIFIED")
+_CHANGE_TYPES = ("ADDED", "MODIFIED")
 
 
 class Decoder(Generic[T]):
@@ -108,7 +108,7 @@ class Decoder(Generic[T]):
         identity = Identity(meta.name, meta.namespace, meta.uid, meta.resource_version)
         if missing_field(identity):
             return None
-        if line.type in _CHANGED:
+        if line.type in _CHANGE_TYPES:
             return WatchLine(identity.resource_version, Changed(identity, line.object))
         return WatchLine(identity.resource_version, Removed(identity)) if line.type == "DELETED" else None
 
@@ -116,10 +116,13 @@ class Decoder(Generic[T]):
 def _identifies(kind: type[Any]) -> bool:
     fields = msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
     types = [field.type for field in fields if field.name == "metadata" and isinstance(field.type, type)]
-    return any(set(Identity.__struct_fields__) <= set(getattr(one, "__struct_fields__", ())) for one in types)
+    return any(
+        set(Identity.__struct_fields__) <= set(getattr(metadata_type, "__struct_fields__", ()))
+        for metadata_type in types
+    )
 
 
-def _nothing(_: Identity) -> bool:
+def _is_known_default(_: Identity) -> bool:
     return False
 
 
@@ -128,7 +131,7 @@ async def watch(
     path: str,
     decode: Decoder[T],
     params: Mapping[str, str] | None = None,
-    is_known: Callable[[Identity], bool] = _nothing,
+    is_known: Callable[[Identity], bool] = _is_known_default,
     *,
     is_optional: bool = False,
 ) -> AsyncIterator[Event[T]]:
@@ -137,27 +140,27 @@ async def watch(
     ``is_known`` returns whether the listener has an object in exactly this version. With ``is_optional``, raise
     NotFound or Refused if the API server does not serve the path, or not to this account.
     """
-    selected = dict(params or {})
-    listing = _policy(_list, is_optional=is_optional)
+    selection = dict(params or {})
+    list_objects = _policy(_list, is_optional=is_optional)
     backoff = Backoff()
     while True:
         try:
-            listed = await listing(client, path, selected, decode, is_known)
-        except Gone as expired:
+            result = await list_objects(client, path, selection, decode, is_known)
+        except Gone as error:
             # A page's token can outlive its snapshot.
-            _log.info("list expired between two pages", path=path, reason=str(expired))
+            _log.info("list expired between two pages", path=path, reason=str(error))
             await backoff.wait()
             continue
-        version = listed.version
-        yield Synced(tuple(listed.entries), tuple(listed.unchanged))
+        version = result.version
+        yield Synced(tuple(result.entries), tuple(result.unchanged))
         # Drop the references, so that only the caller keeps the objects.
-        del listed
-        following = _follow(client, path, selected, version, decode, backoff, is_optional=is_optional)
-        async with aclosing(following) as batches:
+        del result
+        changes = _follow(client, path, selection, version, decode, backoff, is_optional=is_optional)
+        async with aclosing(changes) as batches:
             async for batch in batches:
-                for one in batch:
-                    if one.event is not None:
-                        yield one.event
+                for line in batch:
+                    if line.event is not None:
+                        yield line.event
 
 
 def _policy(call: Call[P, R], *, is_optional: bool) -> Call[P, R]:
@@ -167,8 +170,8 @@ def _policy(call: Call[P, R], *, is_optional: bool) -> Call[P, R]:
 def _read(identity: Identity, raw: msgspec.Raw, decode: Decoder[T]) -> Changed[T] | Unreadable:
     try:
         return Changed(identity, decode(raw))
-    except (msgspec.MsgspecError, RecursionError, ValueError) as unreadable:
-        return Unreadable(identity, str(unreadable))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        return Unreadable(identity, str(error))
 
 
 def _identify(raw: msgspec.Raw) -> Identity:
@@ -181,7 +184,7 @@ def _identify(raw: msgspec.Raw) -> Identity:
 async def _follow(
     client: Client,
     path: str,
-    selected: dict[str, str],
+    selection: dict[str, str],
     version: str,
     decode: Decoder[T],
     backoff: Backoff,
@@ -189,28 +192,30 @@ async def _follow(
     is_optional: bool,
 ) -> AsyncGenerator[list[WatchLine[T]], None]:
     """Yield the changes after ``version``, over any number of streams; return when the version is too old."""
-    opening = _policy(_open, is_optional=is_optional)
+    open_stream = _policy(_open, is_optional=is_optional)
     while True:
-        heard = False
+        has_events = False
         try:
             async with AsyncExitStack() as stack:
-                async for texts in await opening(client, path, selected | {"resourceVersion": version}, stack):
-                    batch, failed = _read_lines(texts, decode)
+                async for texts in await open_stream(client, path, selection | {"resourceVersion": version}, stack):
+                    batch, line_error = _read_lines(texts, decode)
                     # A bookmark brings nothing: a server that sends one and ends the stream is not asked at once.
-                    heard = heard or any(line.event is not None for line in batch)
-                    version = next((seen for one in reversed(batch) if (seen := one.version)), version)
+                    has_events = has_events or any(line.event is not None for line in batch)
+                    version = next(
+                        (line_version for line in reversed(batch) if (line_version := line.version)), version
+                    )
                     yield batch
-                    if failed is not None:
-                        raise failed
-        except Gone as expired:
-            _log.info("watch expired: the collection is listed again", path=path, reason=str(expired))
+                    if line_error is not None:
+                        raise line_error
+        except Gone as error:
+            _log.info("watch expired: the collection is listed again", path=path, reason=str(error))
             await backoff.wait()
             return
-        except KubeError as lost:
-            if is_optional and isinstance(lost, NotFound | Refused):
+        except KubeError as error:
+            if is_optional and isinstance(error, NotFound | Refused):
                 raise
-            _log.info("watch was interrupted", path=path, reason=str(lost))
-        if not heard:
+            _log.info("watch was interrupted", path=path, reason=str(error))
+        if not has_events:
             await backoff.wait()
 
 
@@ -226,22 +231,22 @@ class _ListResult(Generic[T]):
 async def _list(
     client: Client,
     path: str,
-    selected: Mapping[str, str],
+    selection: Mapping[str, str],
     decode: Decoder[T],
     is_known: Callable[[Identity], bool],
 ) -> _ListResult[T]:
     """Return all objects, decoded page by page; raise Gone if the list expires between two pages."""
-    listed = _ListResult[T]()
-    async with aclosing(_pages(client, path, selected)) as pages:
+    result = _ListResult[T]()
+    async with aclosing(_pages(client, path, selection)) as pages:
         async for page in pages:
-            await _take_in(page, listed, decode, is_known)
-    return listed
+            await _take_in(page, result, decode, is_known)
+    return result
 
 
 async def _take_in(
-    page: _List, listed: _ListResult[T], decode: Decoder[T], is_known: Callable[[Identity], bool]
+    page: _List, result: _ListResult[T], decode: Decoder[T], is_known: Callable[[Identity], bool]
 ) -> None:
-    listed.version = page.metadata.resource_version
+    result.version = page.metadata.resource_version
     number = size = 0
     for raw in page.items or ():
         number, size = number + 1, size + len(memoryview(raw))
@@ -249,35 +254,35 @@ async def _take_in(
         if field_name := missing_field(identity):
             raise incomplete_answer(f"{page.kind} with an object whose {field_name} is empty")
         if is_known(identity):
-            listed.unchanged.append(identity)
+            result.unchanged.append(identity)
         else:
-            listed.entries.append(_read(identity, raw, decode))
-        if number >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+            result.entries.append(_read(identity, raw, decode))
+        if number >= _BATCH_OBJECTS or size >= _BATCH_BYTES:
             number = size = 0
             await asyncio.sleep(0)
 
 
-async def _pages(client: Client, path: str, selected: Mapping[str, str]) -> AsyncGenerator[_List, None]:
+async def _pages(client: Client, path: str, selection: Mapping[str, str]) -> AsyncGenerator[_List, None]:
     """Yield the pages of a list; request the next page while the caller processes one."""
-    coming: asyncio.Task[_List] | None = asyncio.create_task(_page(client, path, selected, ""))
+    next_page: asyncio.Task[_List] | None = asyncio.create_task(_page(client, path, selection, ""))
     try:
-        while coming is not None:
-            page = await coming
+        while next_page is not None:
+            page = await next_page
             token = page.metadata.next_page
-            coming = asyncio.create_task(_page(client, path, selected, token)) if token else None
+            next_page = asyncio.create_task(_page(client, path, selection, token)) if token else None
             yield page
     finally:
-        if coming is not None:
-            coming.cancel()
+        if next_page is not None:
+            next_page.cancel()
 
 
-async def _page(client: Client, path: str, selected: Mapping[str, str], token: str) -> _List:
-    params = {**selected, "limit": str(_PAGE)} | ({"continue": token} if token else {})
+async def _page(client: Client, path: str, selection: Mapping[str, str], token: str) -> _List:
+    params = {**selection, "limit": str(_PAGE)} | ({"continue": token} if token else {})
     body = await client.request("GET", path, params=params)
     try:
         page = _at_any_depth(_decode_list, body)
-    except UNREADABLE as unreadable:
-        raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
+    except UNREADABLE as error:
+        raise Unknown(Status(200, message=f"GET {path}: not a list: {error}")) from error
     check_list(page.kind, page.metadata.resource_version)
     return page
 
@@ -287,7 +292,7 @@ def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
     try:
         return decode(text)
     except RecursionError:
-        return decode(without_deep_nesting(text))
+        return decode(cut_deep_nesting(text))
 
 
 async def _open(
@@ -300,13 +305,13 @@ async def _open(
 
 def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchLine[T]], KubeError | None]:
     """Return the events up to the first invalid line, and the error for that line."""
-    found: list[WatchLine[T]] = []
+    lines: list[WatchLine[T]] = []
     for text in texts:
-        one = read_line(text, decode)
-        if isinstance(one, KubeError):
-            return found, one
-        found.append(one)
-    return found, None
+        line = read_line(text, decode)
+        if isinstance(line, KubeError):
+            return lines, line
+        lines.append(line)
+    return lines, None
 
 
 def read_line(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
@@ -318,8 +323,8 @@ def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeE
     """Read a line whose object can be of another kind, in several passes."""
     try:
         line = _at_any_depth(_decode_line, text)
-    except UNREADABLE as unreadable:
-        return Unknown(Status(200, message=f"not a watch event: {unreadable}"))
+    except UNREADABLE as error:
+        return Unknown(Status(200, message=f"not a watch event: {error}"))
     if line.type == "ERROR":
         return failure_of(bytes(line.object))
     identity = _identify(line.object)

@@ -10,7 +10,7 @@ PATIENCE_S = 40.0
 
 
 class Write:
-    """A write; ``lost`` is true if an attempt had no definite answer, so that it may have been executed.
+    """A write; ``is_uncertain`` is true if an attempt had no definite answer, so that it may have been executed.
 
     The first attempt has the client's timeout, so that a dead server costs little time. Later attempts wait as long as
     the server can take.
@@ -22,16 +22,16 @@ class Write:
         self._body = body
         self._content_type = content_type
         self.path = path
-        self.lost = False
+        self.is_uncertain = False
 
     @until_definite
     async def send(self) -> bytes:
         """Return the body of the answer; raise a definite KubeError."""
-        patience_s = PATIENCE_S if self.lost else None
+        patience_s = PATIENCE_S if self.is_uncertain else None
         try:
             return await self._client.request(
                 self._method, self.path, self._body, self._content_type, patience_s=patience_s
             )
         except Unknown:
-            self.lost = True
+            self.is_uncertain = True
             raise

@@ -24,34 +24,34 @@ _MOST_LISTS = 10
 
 def all_netdevs(function: Path) -> tuple[tuple[str, int], ...]:
     """Return name and index of each netdev of a function, including IPoIB children."""
-    return _indexed(function, names_in)
+    return _with_indexes(function, names_in)
 
 
 def own_netdevs(function: Path) -> list[str]:
     """Return the names of a function's netdevs that are not children of other netdevs."""
-    return _own(function / "net")
+    return _top_netdevs(function / "net")
 
 
 def own_index(function: Path) -> int | None:
     """Return the index of a function's own netdev, None without one here; for several ports the lowest."""
-    return min((index for _, index in _indexed(function, _own)), default=None)
+    return min((index for _, index in _with_indexes(function, _top_netdevs)), default=None)
 
 
 def is_child(netdev: Path) -> bool:
     """Return whether a netdev, by its folder, was made on another one; False if that cannot be read."""
-    lower, own = _text(netdev / "iflink"), _text(netdev / "ifindex")
-    return (netdev / "parent").exists() or (lower is not None and own is not None and lower != own)
+    lower_index, index = _text(netdev / "iflink"), _text(netdev / "ifindex")
+    return (netdev / "parent").exists() or (lower_index is not None and index is not None and lower_index != index)
 
 
 def own_rdma_devices(function: Path) -> list[str]:
     """Return the names of a function's RDMA devices in this network namespace, without sub-devices."""
-    found = names_in(function / "infiniband")
-    if len(found) < 2:
-        return found
+    names = names_in(function / "infiniband")
+    if len(names) < 2:
+        return names
     sub_devices = rdma_netlink.sub_devices()
-    found = [name for name in found if name not in sub_devices]
+    names = [name for name in names if name not in sub_devices]
     with_verbs = {_device_of(function, verbs) for verbs in names_in(function / "infiniband_verbs")}
-    return [name for name in found if name in with_verbs] or found
+    return [name for name in names if name in with_verbs] or names
 
 
 def own_verbs(function: Path) -> list[str]:
@@ -60,13 +60,13 @@ def own_verbs(function: Path) -> list[str]:
     Raise OSError if they cannot be read: no devices is another answer.
     """
     try:
-        found = _names(function / "infiniband_verbs")
+        names = _names(function / "infiniband_verbs")
     except FileNotFoundError:
         return []
-    if len(found) < 2:
-        return found
+    if len(names) < 2:
+        return names
     sub_devices = rdma_netlink.sub_devices()
-    return [verbs for verbs in found if _device_of(function, verbs) not in sub_devices]
+    return [verbs for verbs in names if _device_of(function, verbs) not in sub_devices]
 
 
 def names_in(folder: Path) -> list[str]:
@@ -81,16 +81,16 @@ def _names(folder: Path) -> list[str]:
     return sorted((path.name for path in folder.iterdir() if path.name[0] != "."), key=natural)
 
 
-def _own(net: Path) -> list[str]:
+def _top_netdevs(net: Path) -> list[str]:
     return [name for name in names_in(net) if not is_child(net / name)]
 
 
-def _indexed(function: Path, listed: Callable[[Path], Iterable[str]]) -> tuple[tuple[str, int], ...]:
+def _with_indexes(function: Path, list_netdevs: Callable[[Path], Iterable[str]]) -> tuple[tuple[str, int], ...]:
     """Return listed netdevs with their indexes; again where one was renamed meanwhile."""
     net = function / "net"
     for _ in range(_MOST_LISTS):
         try:
-            return tuple((name, int((net / name / "ifindex").read_text())) for name in listed(net))
+            return tuple((name, int((net / name / "ifindex").read_text())) for name in list_netdevs(net))
         except FileNotFoundError:
             continue
         except (OSError, ValueError):

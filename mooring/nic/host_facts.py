@@ -80,20 +80,20 @@ def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -
 def _links() -> Iterator[Link]:
     for body in dump(_GET_LINK, LINK_HEADER.pack(0, 0, 0, 0, 0), (_WITHOUT_STATISTICS,)):
         _, _, index, _, _ = LINK_HEADER.unpack_from(body)
-        found = dict(read_attributes(body[LINK_HEADER.size :]))
-        info = dict(read_attributes(found.get(_LINKINFO, b"")))
+        attributes = dict(read_attributes(body[LINK_HEADER.size :]))
+        info = dict(read_attributes(attributes.get(_LINKINFO, b"")))
         kind = text(info.get(_KIND, b""))
         data = dict(read_attributes(info.get(_DATA, b""))) if kind in _LOWERS else {}
         # A link in another namespace can have the same index as a link here.
-        below = [found[_LINK]] if _LINK in found and _LINK_NETNSID not in found else []
-        below += [data[each] for each in _LOWERS.get(kind, ()) if each in data]
+        lowers = [attributes[_LINK]] if _LINK in attributes and _LINK_NETNSID not in attributes else []
+        lowers += [data[attribute] for attribute in _LOWERS.get(kind, ()) if attribute in data]
         yield Link(
             index=index,
-            name=text(found[_IFNAME]),
+            name=text(attributes[_IFNAME]),
             kind=kind or "link",
-            parent=text(found[_PARENT]) if _PARENT in found else None,
-            master=number(found[_MASTER]) if _MASTER in found else None,
-            lowers=tuple(map(number, below)),
+            parent=text(attributes[_PARENT]) if _PARENT in attributes else None,
+            master=number(attributes[_MASTER]) if _MASTER in attributes else None,
+            lowers=tuple(map(number, lowers)),
         )
 
 
@@ -102,11 +102,11 @@ def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]
 
     A netdev may have been renamed before or after the kernel listed it, so its current name in sysfs counts, too.
     """
-    reported = {link.parent for link in links}
+    parents = {link.parent for link in links}
     owners = {
         netdev: vf.pci
         for vf in vfs
-        if vf.pci not in reported
+        if vf.pci not in parents
         for netdev in (*vf.netdevs, *all_netdevs(sysfs / _FUNCTIONS / vf.pci))
     }
     for link in links:
@@ -121,13 +121,13 @@ def _receives(vfs: Iterable[VfDevices]) -> Iterator[tuple[int, tuple[str, ...]]]
     for index in (index for vf in vfs for _, index in vf.netdevs):
         try:
             entries = dump(_GET_NEIGHBOUR, LINK_HEADER.pack(_BRIDGE, 0, index, 0, 0))
-        except OSError as refused:
+        except OSError as error:
             # An IPoIB netdev has no such list, or the netdev is gone.
-            if refused.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV):
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV):
                 raise
             continue
-        found = (dict(read_attributes(body[_NEIGHBOUR.size :])).get(_LLADDR, b"") for body in entries)
-        if addresses := tuple(address.hex(":") for address in found if address and not address[0] & _GROUP_BIT):
+        lladdrs = (dict(read_attributes(body[_NEIGHBOUR.size :])).get(_LLADDR, b"") for body in entries)
+        if addresses := tuple(address.hex(":") for address in lladdrs if address and not address[0] & _GROUP_BIT):
             yield index, addresses
 
 
@@ -135,8 +135,8 @@ def _routes(family: int) -> Iterator[Route]:
     """Yield the unicast routes of an address family, of all tables; none if the kernel lacks the family."""
     try:
         bodies = dump(_GET_ROUTE, ROUTE_HEADER.pack(family, *bytes(7), 0))
-    except OSError as refused:
-        if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
             return
         raise
     objects: Mapping[int, tuple[Hop, ...]] | None = None
@@ -144,32 +144,32 @@ def _routes(family: int) -> Iterator[Route]:
         _, length, source_length, service, table, protocol, _, kind, flags = ROUTE_HEADER.unpack_from(body)
         if kind != _UNICAST:
             continue
-        found = dict(read_attributes(body[ROUTE_HEADER.size :]))
-        address = found.get(_DST) or bytes(4 if family == socket.AF_INET else 16)
-        hops = tuple(_hops(found, flags))
-        if not hops and _NEXTHOP in found:
+        attributes = dict(read_attributes(body[ROUTE_HEADER.size :]))
+        address = attributes.get(_DST) or bytes(4 if family == socket.AF_INET else 16)
+        hops = tuple(_hops(attributes, flags))
+        if not hops and _NEXTHOP in attributes:
             # So the kernel lists such routes if the sysctl nexthop_compat_mode is 0 (fib_dump_info, rt6_fill_node).
             objects = _nexthops() if objects is None else objects
-            hops = objects.get(number(found[_NEXTHOP]), ())
-        source = found.get(_SRC, b"").hex() if source_length else ""
+            hops = objects.get(number(attributes[_NEXTHOP]), ())
+        source = attributes.get(_SRC, b"").hex() if source_length else ""
         yield Route(
             prefix=ip_network((address, length)),
             hops=hops,
-            metric=number(found.get(_PRIORITY, b"")),
+            metric=number(attributes.get(_PRIORITY, b"")),
             protocol=protocol,
-            table=number(found[_TABLE]) if _TABLE in found else table,
+            table=number(attributes[_TABLE]) if _TABLE in attributes else table,
             traffic=f"{source}/{source_length} {service}" if source or service else "",
         )
 
 
-def _hops(found: Mapping[int, bytes], flags: int) -> Iterator[Hop]:
-    if _OIF in found:
-        yield Hop(number(found[_OIF]), _GATEWAY in found or _VIA in found, bool(flags & _DEAD))
-    rest = found.get(_MULTIPATH, b"")
+def _hops(attributes: Mapping[int, bytes], flags: int) -> Iterator[Hop]:
+    if _OIF in attributes:
+        yield Hop(number(attributes[_OIF]), _GATEWAY in attributes or _VIA in attributes, bool(flags & _DEAD))
+    rest = attributes.get(_MULTIPATH, b"")
     while len(rest) >= _HOP.size:
         length, state, _, link = _HOP.unpack_from(rest)
-        own = dict(read_attributes(rest[_HOP.size : length]))
-        yield Hop(link, _GATEWAY in own or _VIA in own, bool(state & _DEAD))
+        hop_attributes = dict(read_attributes(rest[_HOP.size : length]))
+        yield Hop(link, _GATEWAY in hop_attributes or _VIA in hop_attributes, bool(state & _DEAD))
         rest = rest[max(length + 3 & ~3, _HOP.size) :]
 
 
@@ -179,23 +179,29 @@ def _nexthops() -> Mapping[int, tuple[Hop, ...]]:
     groups: dict[int, list[int]] = {}
     for body in dump(_GET_NEXTHOP, _NEXTHOP_HEADER.pack(0, 0, 0, 0)):
         _, _, _, flags = _NEXTHOP_HEADER.unpack_from(body)
-        found = dict(read_attributes(body[_NEXTHOP_HEADER.size :]))
-        own = number(found[_NEXTHOP_ID])
-        if _NEXTHOP_OIF in found:
-            hops[own] = (Hop(number(found[_NEXTHOP_OIF]), _NEXTHOP_GATEWAY in found, bool(flags & _DEAD)),)
-        members = found.get(_GROUP, b"")
-        groups[own] = [member for member, *_ in _MEMBER.iter_unpack(members)]
-    return hops | {own: tuple(chain(*(hops.get(each, ()) for each in ids))) for own, ids in groups.items() if ids}
+        attributes = dict(read_attributes(body[_NEXTHOP_HEADER.size :]))
+        nexthop_id = number(attributes[_NEXTHOP_ID])
+        if _NEXTHOP_OIF in attributes:
+            hops[nexthop_id] = (
+                Hop(number(attributes[_NEXTHOP_OIF]), _NEXTHOP_GATEWAY in attributes, bool(flags & _DEAD)),
+            )
+        members = attributes.get(_GROUP, b"")
+        groups[nexthop_id] = [member for member, *_ in _MEMBER.iter_unpack(members)]
+    return hops | {
+        nexthop_id: tuple(chain(*(hops.get(member_id, ()) for member_id in ids)))
+        for nexthop_id, ids in groups.items()
+        if ids
+    }
 
 
 def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
     """Return the vdpa devices of each PCI function, whose folders are below the function's."""
-    found: dict[str, tuple[str, ...]] = {}
+    devices_of_pci: dict[str, tuple[str, ...]] = {}
     folder = sysfs / "bus/vdpa/devices"
     for name in names_in(folder):
         for parent in (folder / name).resolve().parents:
-            found[parent.name] = (*found.get(parent.name, ()), name)
-    return found
+            devices_of_pci[parent.name] = (*devices_of_pci.get(parent.name, ()), name)
+    return devices_of_pci
 
 
 def _contexts(sysfs: Path, names: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[Contexts, ...]] | None:
@@ -208,25 +214,33 @@ def _contexts(sysfs: Path, names: Mapping[str, tuple[str, ...]]) -> Mapping[str,
     The kernel counts contexts without a query to the driver (fill_res_info in drivers/infiniband/core/nldev.c, Linux
     6.12), and lists them by process since 5.15. A kernel that does not count them (before 5.1) reports none.
     """
-    found: dict[str, tuple[Contexts, ...]] = {}
+    contexts_of_pci: dict[str, tuple[Contexts, ...]] = {}
     for _ in range(_MOST_LISTS):
-        if (listed := _rdma_devices()) is None:
+        if (rdma_devices := _rdma_devices()) is None:
             return None
-        before, names = names, {pci: _rdma_of(sysfs / _FUNCTIONS / pci) for pci in names}
-        whole = [pci for pci, own in names.items() if own == before[pci] and listed.keys() >= set(own)]
-        found |= {pci: tuple(_contexts_of(name, listed[name]) for name in names[pci]) for pci in whole}
-        names = {pci: own for pci, own in names.items() if own and pci not in found}
+        old_names, names = names, {pci: _rdma_of(sysfs / _FUNCTIONS / pci) for pci in names}
+        complete = [
+            pci
+            for pci, device_names in names.items()
+            if device_names == old_names[pci] and rdma_devices.keys() >= set(device_names)
+        ]
+        contexts_of_pci |= {
+            pci: tuple(_contexts_of(name, rdma_devices[name]) for name in names[pci]) for pci in complete
+        }
+        names = {
+            pci: device_names for pci, device_names in names.items() if device_names and pci not in contexts_of_pci
+        }
         if not names:
             break
-    return found
+    return contexts_of_pci
 
 
 def _rdma_devices() -> Mapping[str, Mapping[int, bytes]] | None:
     """Return the RDMA devices of this namespace by name, with their netlink attributes; None without RDMA."""
     try:
         answer = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.RES_GET, {}, dump=True)]
-    except OSError as refused:
-        if refused.errno == errno.EPROTONOSUPPORT:
+    except OSError as error:
+        if error.errno == errno.EPROTONOSUPPORT:
             return None
         raise
     return {text(device[rdma_netlink.DEV_NAME]): device for device in answer if rdma_netlink.DEV_NAME in device}
@@ -243,8 +257,8 @@ def _contexts_of(name: str, device: Mapping[int, bytes]) -> Contexts:
 
 
 def _count(summary: bytes) -> int:
-    for _, packed in read_attributes(summary):
-        entry = dict(read_attributes(packed))
+    for _, entry_body in read_attributes(summary):
+        entry = dict(read_attributes(entry_body))
         if text(entry.get(rdma_netlink.RES_SUMMARY_ENTRY_NAME, b"")) == "ctx":
             return number(entry.get(rdma_netlink.RES_SUMMARY_ENTRY_CURR, b""))
     return 0
@@ -254,8 +268,8 @@ def _pids(index: bytes) -> list[int]:
     """Return the ids of the processes that have contexts of a device; empty if the kernel has no such list."""
     try:
         answer = rdma_netlink.exchange(rdma_netlink.RES_CTX_GET, {rdma_netlink.DEV_INDEX: index}, dump=True)
-    except OSError as unknown:
-        if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
             return []
         raise
     tables = (value for message in answer for kind, value in message if kind == rdma_netlink.RES_CTX)

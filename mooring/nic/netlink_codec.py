@@ -55,22 +55,22 @@ def pack_message(kind: int, flags: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, 1, 0) + body
 
 
-def read_messages(received: bytes) -> Iterator[Message]:
+def read_messages(datagram: bytes) -> Iterator[Message]:
     """Yield the messages of one datagram."""
     offset = 0
-    while offset + _HEADER.size <= len(received):
-        length, kind, flags, *_ = _HEADER.unpack_from(received, offset)
-        yield Message(kind, flags, received[offset + _HEADER.size : offset + length])
+    while offset + _HEADER.size <= len(datagram):
+        length, kind, flags, *_ = _HEADER.unpack_from(datagram, offset)
+        yield Message(kind, flags, datagram[offset + _HEADER.size : offset + length])
         offset += max(length + 3 & ~3, _HEADER.size)
 
 
-def read_answer(received: bytes, header: int = 0) -> tuple[list[Sequence[Attribute]], bool]:
+def read_answer(datagram: bytes, header: int = 0) -> tuple[list[Sequence[Attribute]], bool]:
     """Return the attributes of each message in one datagram, and whether the answer ends with it; raise OSError.
 
     ``header`` is the size in bytes of the family's own header before the attributes.
     """
     messages: list[Sequence[Attribute]] = []
-    for message in read_messages(received):
+    for message in read_messages(datagram):
         if message.is_last:
             return messages, True
         messages.append(tuple(read_attributes(message.body[header:])))

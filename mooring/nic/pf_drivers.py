@@ -34,6 +34,6 @@ SETS_INFINIBAND_VFS = frozenset({"mlx5_core"})
 COUNTS_FOR_VFS = frozenset({"mlx5_core", "mlx4_core", "ice", "i40e", "ixgbe", "ionic"})
 
 
-def without_rates(found: Mapping[int, VfSettings]) -> list[int]:
+def without_rates(settings_of_vf: Mapping[int, VfSettings]) -> list[int]:
     """Return the indexes of VFs whose rates both read 0, so that they may never have been given any."""
-    return [vf for vf, settings in found.items() if settings.min_tx_rate == 0 and settings.max_tx_rate == 0]
+    return [vf for vf, settings in settings_of_vf.items() if settings.min_tx_rate == 0 and settings.max_tx_rate == 0]

@@ -30,9 +30,9 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
         netlink.bind((0, 0))
         netlink.send(request(command, attributes, dump=dump))
         while True:
-            messages, ended = read_answer(netlink.recv(_MOST_BYTES))
+            messages, is_complete = read_answer(netlink.recv(_MOST_BYTES))
             answer += messages
-            if ended:
+            if is_complete:
                 return answer
 
 
@@ -48,8 +48,8 @@ def sub_devices() -> frozenset[str]:
     """
     try:
         return sub_devices_in(exchange(GET, {}, dump=True))
-    except OSError as refused:
-        if refused.errno == errno.EPROTONOSUPPORT:
+    except OSError as error:
+        if error.errno == errno.EPROTONOSUPPORT:
             return frozenset()
         raise
 

@@ -12,12 +12,12 @@ NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, ENOTSUPP})
 _NAMES: dict[int, str] = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", ENOTSUPP: "ENOTSUPP"}
 
 
-def errno_name(refused: OSError) -> str:
+def errno_name(error: OSError) -> str:
     """Return the kernel's name of an error, its number if it has no name."""
-    return _NAMES.get(refused.errno or 0, str(refused.errno))
+    return _NAMES.get(error.errno or 0, str(error.errno))
 
 
-def symbol(refused: OSError) -> str:
+def symbol(error: OSError) -> str:
     """Return name and meaning of an error: "EOPNOTSUPP (Operation not supported)"."""
-    meaning = "the NIC has no such setting" if refused.errno == ENOTSUPP else refused.strerror
-    return f"{errno_name(refused)} ({meaning})"
+    meaning = "the NIC has no such setting" if error.errno == ENOTSUPP else error.strerror
+    return f"{errno_name(error)} ({meaning})"

@@ -38,7 +38,7 @@ from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 _VF, _WITHOUT_STATISTICS = 1, 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
 # The value of an IFLA_VF_* attribute that the driver does not report.
-_UNSUPPORTED = 0xFFFF_FFFF
+_NO_VALUE = 0xFFFF_FFFF
 _GET_LINK, _EXT_MASK, _NUM_VF, _VFINFO_LIST, _PERM_ADDRESS = 18, 29, 21, 22, 54
 _VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 _MOST_BYTES = 1 << 18
@@ -69,14 +69,14 @@ class RtnetlinkVfSettings:
 
     def read(self, pf: str, vf: int) -> VfSettings:
         hardware, link = _link_with_vfs(pf)
-        settings = settings_listed(pf, link, vf, hardware).get(vf)
+        settings = read_vf_settings(pf, link, vf, hardware).get(vf)
         if settings is None:
             raise OSError(errno.EINVAL, f"pf {pf!r} has no vf {vf}")
         return settings
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         hardware, link = _link_with_vfs(pf)
-        return settings_listed(pf, link, hardware=hardware)
+        return read_vf_settings(pf, link, hardware=hardware)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         with _session() as netlink:
@@ -128,7 +128,7 @@ class _NoSettings:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
-class SettingsWherePfKeepsThem:
+class VfSettingsSelector:
     """Selects where a PF stores its VFs' settings: another API (netlink), sysfs, or nowhere.
 
     Netlink needs the PF's netdev. An InfiniBand PF without ib_ipoib has none, and is named by its PCI address; it
@@ -176,8 +176,8 @@ def _session() -> Iterator[Any]:
     try:
         with IPRoute() as netlink:
             yield netlink
-    except NetlinkError as refused:
-        raise OSError(refused.code, os.strerror(refused.code)) from refused
+    except NetlinkError as error:
+        raise OSError(error.code, os.strerror(error.code)) from error
 
 
 def _index(name: str) -> int:
@@ -204,24 +204,24 @@ def _link_with_vfs(pf: str) -> tuple[int, bytes]:
     mask = _VF | _WITHOUT_STATISTICS
     try:
         return _link(pf, mask)
-    except OSError as refused:
-        if refused.errno != errno.EMSGSIZE:
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
             raise
     try:
-        return _listed_link(pf, mask)
-    except OSError as refused:
-        if refused.errno != errno.EMSGSIZE:
+        return _link_from_list(pf, mask)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
             raise
         why = f"this kernel cannot report that many vfs of pf {pf!r} with GUIDs: create fewer, or upgrade to Linux 6.15"
-        raise OSError(errno.EMSGSIZE, why) from refused
+        raise OSError(errno.EMSGSIZE, why) from error
 
 
-def _listed_link(netdev: str, mask: int) -> tuple[int, bytes]:
+def _link_from_list(netdev: str, mask: int) -> tuple[int, bytes]:
     """Return what `_link` does, from the list of all links."""
-    wanted = _index(netdev)
+    wanted_index = _index(netdev)
     for body in dump(_GET_LINK, LINK_HEADER.pack(0, 0, 0, 0, 0), ((_EXT_MASK, u32(mask)),)):
         _, hardware, index, *_ = LINK_HEADER.unpack_from(body)
-        if index == wanted:
+        if index == wanted_index:
             return hardware, body[LINK_HEADER.size :]
     raise OSError(errno.ENODEV, f"no interface {netdev!r}")
 
@@ -231,9 +231,9 @@ def _link(netdev: str, mask: int) -> tuple[int, bytes]:
 
     The bytes are parsed here, because pyroute2 (0.9) reads a GUID of 16 bytes as 36 and fails on every InfiniBand PF.
     """
-    wanted = LINK_HEADER.pack(0, 0, _index(netdev), 0, 0) + pack_attribute(_EXT_MASK, u32(mask))
+    query = LINK_HEADER.pack(0, 0, _index(netdev), 0, 0) + pack_attribute(_EXT_MASK, u32(mask))
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
-        route.send(pack_message(_GET_LINK, REQUEST, wanted))
+        route.send(pack_message(_GET_LINK, REQUEST, query))
         answer = next(read_messages(route.recv(_MOST_BYTES)))
     if answer.is_last:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
@@ -241,23 +241,27 @@ def _link(netdev: str, mask: int) -> tuple[int, bytes]:
     return hardware, answer.body[LINK_HEADER.size :]
 
 
-def settings_listed(
-    pf: str, link: bytes, only: int | None = None, hardware: int = _ETHERNET
+def read_vf_settings(
+    pf: str, link: bytes, index: int | None = None, hardware: int = _ETHERNET
 ) -> Mapping[int, VfSettings]:
-    """Return the settings of the VFs in a link's attributes, or of VF ``only``; raise OSError if VFs are missing.
+    """Return the settings of the VFs in a link's attributes, or of VF ``index``; raise OSError if VFs are missing.
 
     IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has a 16-bit length and is
     truncated without an error. ``hardware`` is the link's ARPHRD number.
     """
     attributes = dict(read_attributes(link))
     # Every VF's first attribute starts with its number.
-    listed = {number(info[4:8]): info for _, info in read_attributes(attributes.get(_VFINFO_LIST, b""))}
-    expected = number(attributes.get(_NUM_VF, b""))
-    if len(listed) != expected:
-        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(listed)} of the {expected} vfs of pf {pf!r}")
-    wanted = listed if only is None else listed.keys() & {only}
-    found = dict(_read_info(dict(read_attributes(listed[vf]))) for vf in wanted)
-    return {vf: reported_by_ipoib(each) for vf, each in found.items()} if hardware == _INFINIBAND else found
+    info_of_vf = {number(info[4:8]): info for _, info in read_attributes(attributes.get(_VFINFO_LIST, b""))}
+    vf_count = number(attributes.get(_NUM_VF, b""))
+    if len(info_of_vf) != vf_count:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists {len(info_of_vf)} of the {vf_count} vfs of pf {pf!r}")
+    indexes = info_of_vf if index is None else info_of_vf.keys() & {index}
+    settings_of_vf = dict(_read_info(dict(read_attributes(info_of_vf[vf]))) for vf in indexes)
+    return (
+        {vf: reported_by_ipoib(settings) for vf, settings in settings_of_vf.items()}
+        if hardware == _INFINIBAND
+        else settings_of_vf
+    )
 
 
 def reported_by_ipoib(answer: VfSettings) -> VfSettings:
@@ -295,8 +299,8 @@ def _numbers(info: Mapping[int, bytes], kind: int) -> tuple[int | None, int | No
 
 
 def _setting(info: Mapping[int, bytes], kind: int) -> int | None:
-    value = number(info[kind][4:8]) if kind in info else _UNSUPPORTED
-    return None if value == _UNSUPPORTED else value
+    value = number(info[kind][4:8]) if kind in info else _NO_VALUE
+    return None if value == _NO_VALUE else value
 
 
 def _guid(value: bytes | None) -> str | None:

@@ -23,13 +23,13 @@ _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "x
 # RTPROT_* in include/uapi/linux/rtnetlink.h. The kernel makes connected, link-local and multicast routes. The others
 # come with a lease: by ICMP redirect, router advertisement and DHCP (systemd-networkd and NetworkManager use the latter
 # two for all routes of a lease).
-_KERNEL, _LEASED = 2, frozenset({1, 9, 16})
+_KERNEL, _LEASE_PROTOCOLS = 2, frozenset({1, 9, 16})
 # Links whose IFLA_LINK names their peer, which is not below them (veth_get_iflink and those of netkit and vxcan).
 _PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _MAIN_TABLE = 254
 _MOST_USES = 3
-_UNTOLD = "the kernel does not report who uses its RDMA device "
-AWAY = "its RDMA device is in another network namespace"
+_NO_REPORT = "the kernel does not report who uses its RDMA device "
+RDMA_IN_OTHER_NAMESPACE = "its RDMA device is in another network namespace"
 
 Prefix = IPv4Network | IPv6Network
 
@@ -132,35 +132,35 @@ def user_of(vf: VfDevices, facts: HostFacts) -> str | None:
 
 def may_be_transient(user: str) -> bool:
     """Return whether a use may end soon: a process that opens all RDMA devices briefly, or a device that moves."""
-    return user == AWAY or user.startswith(_UNTOLD) or "(process " in user
+    return user == RDMA_IN_OTHER_NAMESPACE or user.startswith(_NO_REPORT) or "(process " in user
 
 
-def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -> Iterator[str]:
-    """Yield how the host uses a link; ``own`` are the indexes of all links that would disappear with it."""
-    names = {each.index: each.name for each in facts.links}
+def uses_link(link: Link, facts: HostFacts, lost_links: frozenset[int] | None = None) -> Iterator[str]:
+    """Yield how the host uses a link; ``lost_links`` are the indexes of all links that would disappear with it."""
+    names = {other.index: other.name for other in facts.links}
     if link.master is not None:
         yield f"port of {names.get(link.master, link.master)}"
-    others = (each for each in facts.links if each.index != link.index and each.kind not in _PAIRS)
-    above = [f"{each.kind} {each.name}" for each in others if link.index in each.lowers]
+    other_links = (other for other in facts.links if other.index != link.index and other.kind not in _PAIRS)
+    above = [f"{other.kind} {other.name}" for other in other_links if link.index in other.lowers]
     yield from above
     if link.master is None and not above and link.index in facts.receives:
         yield f"link in another namespace with address {facts.receives[link.index][0]}"
-    yield from lost_routes(link.index, own or frozenset({link.index}), facts.routes)
+    yield from lost_routes(link.index, lost_links or frozenset({link.index}), facts.routes)
 
 
-def lost_routes(link: int, own: frozenset[int], routes: tuple[Route, ...]) -> Iterator[str]:
-    """Yield the routes of a link that the host would lose together with the links ``own``."""
+def lost_routes(link: int, lost_links: frozenset[int], routes: tuple[Route, ...]) -> Iterator[str]:
+    """Yield the routes of a link that the host would lose together with the links ``lost_links``."""
     for route in routes:
-        if any(hop.link == link for hop in route.hops) and _is_lost(route, own, routes):
+        if any(hop.link == link for hop in route.hops) and _is_lost(route, lost_links, routes):
             table = "" if route.table == _MAIN_TABLE else f" of table {route.table}"
             is_default = route.prefix.prefixlen == 0
             yield (f"IPv{route.prefix.version} default route" if is_default else f"route to {route.prefix}") + table
 
 
 def _user_of_netdevs(vf: VfDevices, facts: HostFacts) -> str | None:
-    own = [link for link in facts.links if link.parent == vf.pci]
-    indexes = frozenset(link.index for link in own)
-    for link in own:
+    vf_links = [link for link in facts.links if link.parent == vf.pci]
+    indexes = frozenset(link.index for link in vf_links)
+    for link in vf_links:
         if uses := list(dict.fromkeys(uses_link(link, facts, indexes)))[:_MOST_USES]:
             return f"the host uses {link.name} ({', '.join(uses)})"
     return None
@@ -170,25 +170,25 @@ def _user_of_rdma(vf: VfDevices, facts: HostFacts) -> str | None:
     if facts.contexts is None:
         return None
     if facts.rdma_exclusive and vf.rdma_away:
-        return AWAY
+        return RDMA_IN_OTHER_NAMESPACE
     if vf.rdma and vf.pci not in facts.contexts:
-        return f"{_UNTOLD}{vf.rdma[0]}"
-    for found in facts.contexts.get(vf.pci, ()):
-        if found.host:
-            return f"the host uses {found.device} (process {', '.join(found.host[:_MOST_USES])})"
-        if found.nameless and (facts.rdma_exclusive or not facts.pods):
-            return f"the host uses {found.device} (process unknown)"
+        return f"{_NO_REPORT}{vf.rdma[0]}"
+    for contexts in facts.contexts.get(vf.pci, ()):
+        if contexts.host:
+            return f"the host uses {contexts.device} (process {', '.join(contexts.host[:_MOST_USES])})"
+        if contexts.nameless and (facts.rdma_exclusive or not facts.pods):
+            return f"the host uses {contexts.device} (process unknown)"
     return None
 
 
-def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bool:
+def _is_lost(route: Route, lost_links: frozenset[int], routes: tuple[Route, ...]) -> bool:
     if route.protocol == _KERNEL:
         return False
-    others = (other for other in routes if other.table == route.table and other is not route)
-    others = (other for other in others if other.traffic in ("", route.traffic))
-    rivals = [other for other in others if any(hop.link not in own and not hop.dead for hop in other.hops)]
-    is_leased = route.protocol in _LEASED
-    if any(_beats(other, route, routes, is_leased) for other in rivals if other.prefix == route.prefix):
+    candidates = (rival for rival in routes if rival.table == route.table and rival is not route)
+    candidates = (rival for rival in candidates if rival.traffic in ("", route.traffic))
+    rivals = [rival for rival in candidates if any(hop.link not in lost_links and not hop.dead for hop in rival.hops)]
+    is_leased = route.protocol in _LEASE_PROTOCOLS
+    if any(_beats(rival, route, routes, is_leased) for rival in rivals if rival.prefix == route.prefix):
         return False
     if route.prefix.prefixlen == 0:
         return True
@@ -197,7 +197,7 @@ def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bo
         return False
     # A lease's routes to single addresses lead to name servers. Its wider routes are meant for this link (RFC 3442).
     is_to_one = route.prefix.prefixlen == route.prefix.max_prefixlen
-    return not (is_leased and is_to_one and any(_covers(other.prefix, route.prefix) for other in rivals))
+    return not (is_leased and is_to_one and any(_covers(rival.prefix, route.prefix) for rival in rivals))
 
 
 def _beats(rival: Route, route: Route, routes: tuple[Route, ...], is_leased: bool) -> bool:

@@ -28,21 +28,23 @@ from mooring.nic.settings import VfSettings
 # Errors of turning spoof check off after which nothing has changed: the PF lacks the setting or may not change it
 # (EPERM of mlx5_esw_allowed). After other errors hns3 and ice still store "on", so the next "on" is skipped and proves
 # nothing.
-OFF_IS_NOT_TAKEN = NO_SUCH_SETTING | {errno.EPERM}
+UNCHANGED_ERRORS = NO_SUCH_SETTING | {errno.EPERM}
 
 
-def write_again(write: Callable[[VfSettings], None], settings: VfSettings, refused: VfSettings | None = None) -> None:
+def write_again(
+    write: Callable[[VfSettings], None], settings: VfSettings, possible_values: VfSettings | None = None
+) -> None:
     """Write MAC, VLAN, spoof check and GUID of ``settings``; try all, then raise the first OSError.
 
-    ``refused`` are the values that may be in force instead. Settings that the NIC lacks are ignored.
+    ``possible_values`` are the values that may be in force instead. Settings that the NIC lacks are ignored.
     """
     failures = []
-    for piece, is_needed in _pieces(settings, refused or VfSettings()):
+    for piece, is_needed in _pieces(settings, possible_values or VfSettings()):
         try:
             write(piece)
-        except OSError as failed:
-            if is_needed and failed.errno not in _harmless(piece):
-                failures.append(failed)
+        except OSError as error:
+            if is_needed and error.errno not in _harmless(piece):
+                failures.append(error)
     if failures:
         raise failures[0]
 
@@ -51,10 +53,10 @@ def _harmless(piece: VfSettings) -> Collection[int | None]:
     """Return the errnos that mean that a setting was certainly not changed."""
     if piece.spoofchk is None:
         return NO_SUCH_SETTING
-    return () if piece.spoofchk else OFF_IS_NOT_TAKEN
+    return () if piece.spoofchk else UNCHANGED_ERRORS
 
 
-def _pieces(settings: VfSettings, refused: VfSettings) -> Iterator[tuple[VfSettings, bool]]:
+def _pieces(settings: VfSettings, possible_values: VfSettings) -> Iterator[tuple[VfSettings, bool]]:
     """Yield the settings to write, and whether the write must succeed.
 
     Another value is written first, because some drivers skip a value that they have stored. Spoof check off need not
@@ -63,8 +65,8 @@ def _pieces(settings: VfSettings, refused: VfSettings) -> Iterator[tuple[VfSetti
     if settings.mac is not None:
         yield VfSettings(mac=settings.mac), True
     if settings.vlan is not None:
-        if refused.vlan not in (None, settings.vlan):
-            yield VfSettings(vlan=refused.vlan, qos=refused.qos), False
+        if possible_values.vlan not in (None, settings.vlan):
+            yield VfSettings(vlan=possible_values.vlan, qos=possible_values.qos), False
         yield VfSettings(vlan=settings.vlan, qos=settings.qos), True
     if settings.spoofchk is not None:
         yield VfSettings(spoofchk=False), settings.spoofchk

@@ -28,8 +28,8 @@ def note(run: Path, pci: str, failure: str | None) -> None:
             return
         make_folder(path.parent, 0o755)
         write_shared(path, failure[:_LONGEST], mode=0o644)
-    except OSError as refused:
-        _log.warning("cannot record which vfs have no guid", pci=pci, reason=str(refused))
+    except OSError as error:
+        _log.warning("cannot record which vfs have no guid", pci=pci, reason=str(error))
 
 
 def read_guid_failures(run: Path) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ FOLDER = "offer"
 NEXT, CURRENT = f"{FOLDER}/next.yaml", f"{FOLDER}/offer.yaml"
 RESULT, LOCK = "init/result.json", "init/lock"
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_MOST, _LONGEST = 64, 1000
+_MOST_FAILURES, _LONGEST = 64, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def done(text: str | None, failures: Sequence[object]) -> InitResult:
+def final_result(text: str | None, failures: Sequence[object]) -> InitResult:
     """Return the result of a run with the offer ``text``; failures beyond the record's limit are only in the log."""
-    shown = tuple(str(failure)[:_LONGEST] for failure in failures[:_MOST])
-    return InitResult("done", None if text is None else digest(text), shown)
+    texts = tuple(str(failure)[:_LONGEST] for failure in failures[:_MOST_FAILURES])
+    return InitResult("done", None if text is None else digest(text), texts)
 
 
 def read_init_result(text: str) -> InitResult:
@@ -63,4 +63,4 @@ def dump_init_result(result: InitResult) -> str:
 
 
 def _failures(value: Value) -> tuple[str, ...]:
-    return tuple(failure.string(_LONGEST) for failure in value.items(_MOST))
+    return tuple(failure.string(_LONGEST) for failure in value.items(_MOST_FAILURES))

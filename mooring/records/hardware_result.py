@@ -25,7 +25,7 @@ from mooring.parsing import Value, dump, parse
 from mooring.records import extract
 
 FOLDER = "hardware"
-SHOWN = f"{extract.FOLDER}/{FOLDER}"
+EXTRACT_FOLDER = f"{extract.FOLDER}/{FOLDER}"
 IS_NAME = names.with_suffix(is_address)
 # The checks that the inventory uses: whether the NIC enforces a rate that was set.
 MIN_RATE, MAX_RATE = "min_rate", "max_rate"
@@ -55,9 +55,9 @@ class HardwareResult:
 def read_hardware_result(text: str, name: str) -> HardwareResult:
     """Read a file's text; raise RecordError with ``name``."""
     document = parse(text, name, RecordError).version(1).fields()
-    driver, kernel = (document.required(each).string(_LONGEST) for each in ("driver", "kernel"))
-    firmware, mooring = (
-        document.optional(each, lambda value: value.string(_LONGEST)) for each in ("firmware", "mooring")
+    driver, kernel = (document.required(name).string(_LONGEST) for name in ("driver", "kernel"))
+    firmware, version = (
+        document.optional(name, lambda value: value.string(_LONGEST)) for name in ("firmware", "mooring")
     )
     return HardwareResult(
         pf=names.address(document.required("pf")),
@@ -66,7 +66,7 @@ def read_hardware_result(text: str, name: str) -> HardwareResult:
         at=_time(document.required("at")),
         checks=_checks(document.required("checks")),
         firmware=firmware or "",
-        mooring=mooring or "",
+        mooring=version or "",
     )
 
 
@@ -77,7 +77,7 @@ def dump_hardware_result(result: HardwareResult) -> str:
 
 
 def _checks(value: Value) -> dict[str, Outcome]:
-    return {name: each.choice("shown", "differs", "not_asked") for name, each in value.fields().items()}
+    return {name: outcome.choice("shown", "differs", "not_asked") for name, outcome in value.fields().items()}
 
 
 def _time(value: Value) -> datetime:

@@ -63,13 +63,13 @@ IS_NAME = names.with_suffix(is_address)
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
 _OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only")
-_KNOWN = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
+_FIELDS = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
 _ORIGINAL = frozenset(
     (*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen", "parent", "netdev")
 )
 _ATTACHMENT = ("name", "ifname", "network")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_MOST = 64
+_MOST_ENTRIES = 64
 # The limit of a netdev's state of one kind: an alias has up to 255 bytes, each written as two digits.
 _LONGEST_TEXT = 1024
 # PATH_MAX.
@@ -181,7 +181,7 @@ def doubt_name(address: str) -> str:
 def read_ledger_entry(text: str, name: str) -> LedgerEntry:
     """Read the entry stored under ``name``; raise RecordError, also if it belongs to another VF."""
     whole = parse(text, name, RecordError).version(1)
-    document = whole.fields(_KNOWN)
+    document = whole.fields(_FIELDS)
     entry = LedgerEntry(
         pci=names.address(document.required("pci")),
         pf=names.interface(document.required("pf")),
@@ -282,11 +282,11 @@ def _attachment(value: Value) -> Attachment:
 
 
 def _strings(value: Value) -> tuple[str, ...]:
-    return tuple(item.string(longest=256) for item in value.items(_MOST))
+    return tuple(item.string(longest=256) for item in value.items(_MOST_ENTRIES))
 
 
 def _paths(value: Value) -> tuple[str, ...]:
-    return tuple(item.string(longest=_LONGEST_PATH) for item in value.items(_MOST))
+    return tuple(item.string(longest=_LONGEST_PATH) for item in value.items(_MOST_ENTRIES))
 
 
 def _texts(value: Value) -> Mapping[str, str]:
@@ -302,7 +302,7 @@ def _pids(value: Value) -> tuple[int, ...]:
 
 
 def _dump_original(original: Original) -> dict[str, object]:
-    own = {
+    fields = {
         "name": original.name,
         "altnames": list(original.altnames) or None,
         "mtu": original.mtu,
@@ -314,4 +314,4 @@ def _dump_original(original: Original) -> dict[str, object]:
         "parent": original.parent,
         "netdev": dict(original.netdev) or None,
     }
-    return original.settings.to_fields() | {name: value for name, value in own.items() if value is not None}
+    return original.settings.to_fields() | {name: value for name, value in fields.items() if value is not None}

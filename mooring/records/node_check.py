@@ -22,7 +22,7 @@ from mooring.records.extract import FOLDER
 
 NAME = f"{FOLDER}/node-check.json"
 KubeletSocket = Literal["shim", "runtime", "bypass", "unknown"]
-_MOST, _LONGEST = 50, 512
+_MOST_FINDINGS, _LONGEST = 50, 512
 FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -53,15 +53,15 @@ def read_node_check(text: str) -> NodeCheck:
         at=read_time(document.required("at")),
         kubelet=document.required("kubelet").choice("shim", "runtime", "bypass", "unknown"),
         why=document.required("why").string(_LONGEST),
-        findings=tuple(map(_finding, document.required("findings").items(_MOST))),
+        findings=tuple(map(_finding, document.required("findings").items(_MOST_FINDINGS))),
     )
 
 
 def dump_node_check(check: NodeCheck) -> str:
     """Return the file's text; omit findings, and parts of texts, beyond the limits."""
     findings = [
-        {"step": each.step[:_LONGEST], "subject": each.subject[:_LONGEST], "found": each.found[:_LONGEST]}
-        for each in check.findings[:_MOST]
+        {"step": finding.step[:_LONGEST], "subject": finding.subject[:_LONGEST], "found": finding.found[:_LONGEST]}
+        for finding in check.findings[:_MOST_FINDINGS]
     ]
     at = check.at.strftime(FORMAT)
     return dump({"v": 1, "at": at, "kubelet": check.kubelet, "why": check.why[:_LONGEST], "findings": findings})
@@ -77,5 +77,5 @@ def read_time(value: Value) -> datetime:
 
 def _finding(value: Value) -> Finding:
     fields = value.fields()
-    step, subject, found = (fields.required(name).string(_LONGEST) for name in ("step", "subject", "found"))
-    return Finding(step, subject, found)
+    step, subject, state = (fields.required(name).string(_LONGEST) for name in ("step", "subject", "found"))
+    return Finding(step, subject, state)

@@ -27,7 +27,7 @@ from mooring.parsing import Value, dump, parse
 
 NAME = "offer.json"
 # The folder beside the file with an empty file for each VF that is set aside for the host, by PCI address.
-SET_ASIDE = "set-aside"
+SET_ASIDE_FOLDER = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PfOffer:
     rebind_after_privileged: bool = False
     namespaces: tuple[str, ...] = ()
 
-    def refused(self, vf: AssignedVf, pod_namespaces: Collection[str]) -> str:
+    def refusal(self, vf: AssignedVf, pod_namespaces: Collection[str]) -> str:
         """Return why the offer forbids this assignment of a VF, empty if it does not; does not check sums of rates.
 
         ``pod_namespaces`` is the pod's namespace, by each source that names it; every one must be admitted.

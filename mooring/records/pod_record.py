@@ -19,9 +19,9 @@ from mooring.names import is_uid, with_suffix
 from mooring.parsing import dump, parse
 
 FOLDER = "pods"
-UNPRIVILEGED = ".unprivileged"
+UNPRIVILEGED_SUFFIX = ".unprivileged"
 IS_NAME = with_suffix(is_uid)
-IS_NOTE = with_suffix(is_uid, UNPRIVILEGED)
+IS_NOTE = with_suffix(is_uid, UNPRIVILEGED_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def pod_record_name(uid: str) -> str:
 
 def unprivileged_name(uid: str) -> str:
     """Return the note's path below the state folder; raise RecordError for a uid that cannot be a file name."""
-    return pod_record_name(uid).removesuffix(".json") + UNPRIVILEGED
+    return pod_record_name(uid).removesuffix(".json") + UNPRIVILEGED_SUFFIX
 
 
 def read_pod_record(text: str, name: str) -> PodRecord:

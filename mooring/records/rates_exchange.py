@@ -27,7 +27,7 @@ from mooring.parsing import Value, dump, parse
 from mooring.records import extract, rates_record, run_folder
 
 HANDED_OVER = f"{run_folder.ADVERTISER}/rates"
-LISTED = f"{run_folder.ADVERTISER}/rates-listed"
+RATES_LIST = f"{run_folder.ADVERTISER}/rates-listed"
 STATES = f"{extract.FOLDER}/{rates_record.FOLDER}"
 # 64 VFs take 5 KB, and the escapes of quotes some more.
 MOST_BYTES = 32_768
@@ -57,7 +57,7 @@ class RatesState:
     pod: str
     generation: int
     in_force: bool
-    refused: Refusal | None = None
+    refusal: Refusal | None = None
 
 
 def read_handed_over(text: str, name: str) -> HandedOverRates:
@@ -66,9 +66,9 @@ def read_handed_over(text: str, name: str) -> HandedOverRates:
     return HandedOverRates(document.required("rates").string(), document.optional("signature", Value.string))
 
 
-def dump_handed_over(given: HandedOverRates) -> str:
-    signature = {} if given.signature is None else {"signature": given.signature}
-    return dump({"v": 1, "rates": given.rates, **signature})
+def dump_handed_over(rates: HandedOverRates) -> str:
+    signature = {} if rates.signature is None else {"signature": rates.signature}
+    return dump({"v": 1, "rates": rates.rates, **signature})
 
 
 def read_state(text: str, name: str) -> RatesState:
@@ -78,7 +78,7 @@ def read_state(text: str, name: str) -> RatesState:
         pod=document.required("pod").string(longest=512),
         generation=document.required("generation").integer(1, LAST_GENERATION),
         in_force=document.required("in_force").boolean(),
-        refused=document.optional("refused", _refusal),
+        refusal=document.optional("refused", _refusal),
     )
 
 
@@ -89,8 +89,8 @@ def dump_state(state: RatesState) -> str:
         "generation": state.generation,
         "in_force": state.in_force,
     }
-    if state.refused is not None:
-        document["refused"] = {"pci": state.refused.pci, "why": state.refused.why[:_LONGEST_WHY]}
+    if state.refusal is not None:
+        document["refused"] = {"pci": state.refusal.pci, "why": state.refusal.why[:_LONGEST_WHY]}
     return dump(document)
 
 

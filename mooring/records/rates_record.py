@@ -51,30 +51,30 @@ def dump_rates_record(record: RatesRecord) -> str:
     return dump({"v": 1, "pod": record.pod, "rates": rates_fields(record.rates)})
 
 
-def with_recorded_rates(record: PodRecord, changed: RatesRecord | None) -> PodRecord:
+def with_recorded_rates(record: PodRecord, rates_record: RatesRecord | None) -> PodRecord:
     """Return the pod record with the changed rates in place of its own; raise RecordError if they do not match."""
-    if changed is None:
+    if rates_record is None:
         return record
-    assignment, rates = record.assignment, changed.rates
+    assignment, rates = record.assignment, rates_record.rates
     if (rates.uid, rates.node, len(rates.rates)) != (assignment.uid, assignment.node, len(assignment.vfs)):
-        what = f"{len(rates.rates)} rates of pod {rates.uid!r} on node {rates.node!r} are not those of the pod record"
-        raise RecordError(rates_record_name(rates.uid), "rates", what)
+        rule = f"{len(rates.rates)} rates of pod {rates.uid!r} on node {rates.node!r} are not those of the pod record"
+        raise RecordError(rates_record_name(rates.uid), "rates", rule)
     return replace(record, assignment=with_rates(assignment, rates))
 
 
 def has_rates(entry: LedgerEntry, rates: VfRates) -> bool:
     """Return whether a VF has the reservation and the limit of ``rates``; a default share reserves nothing."""
-    reserved, limit = rates.min_tx_rate or 0, rates.max_tx_rate or 0
-    return (entry.reserved_mbps, entry.set.max_tx_rate or 0) == (reserved, limit)
+    reservation, limit = rates.min_tx_rate or 0, rates.max_tx_rate or 0
+    return (entry.reserved_mbps, entry.set.max_tx_rate or 0) == (reservation, limit)
 
 
-def has_rates_of(entry: LedgerEntry, pod: PodRecord | None, changed: RatesRecord) -> bool:
+def has_rates_of(entry: LedgerEntry, pod: PodRecord | None, rates_record: RatesRecord) -> bool:
     """Return whether a VF has its pod's changed rates; True for a VF that is not one of the pod's."""
-    return all(has_rates(entry, rates) for pci, rates in rates_by_pci(pod, changed).items() if pci == entry.pci)
+    return all(has_rates(entry, rates) for pci, rates in rates_by_pci(pod, rates_record).items() if pci == entry.pci)
 
 
-def rates_by_pci(pod: PodRecord | None, changed: RatesRecord) -> dict[str, VfRates]:
+def rates_by_pci(pod: PodRecord | None, rates_record: RatesRecord) -> dict[str, VfRates]:
     """Return a pod's changed rates by PCI address of its VFs; empty if the two records do not match."""
     vfs = pod.assignment.vfs if pod is not None else ()
-    fits = len(vfs) == len(changed.rates.rates)
-    return dict(zip((vf.pci for vf in vfs), changed.rates.rates, strict=True)) if fits else {}
+    fits = len(vfs) == len(rates_record.rates.rates)
+    return dict(zip((vf.pci for vf in vfs), rates_record.rates.rates, strict=True)) if fits else {}

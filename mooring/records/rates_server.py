@@ -18,10 +18,10 @@ SERVER = f"{extract.FOLDER}/rates-server"
 def is_of_last_server(run: Path) -> bool:
     """Return whether the last server started in this boot changes rates; True if none has started."""
     try:
-        started = read_record(run / VERSIONS / CNI)
+        last_version = read_record(run / VERSIONS / CNI)
     except ForeignFileError:
         return False
-    return started is None or is_text_of(run / SERVER, started)
+    return last_version is None or is_text_of(run / SERVER, last_version)
 
 
 def claim_states(run: Path, version: str) -> None:

@@ -13,9 +13,9 @@ only those; `mooring-cni serve` creates them.
 """
 
 VERSIONS = "version"
-READY, PREPARING, WITHOUT_GUID = "init/ready", "init/preparing", "init/without-guid"
+READY, IN_PREPARATION, WITHOUT_GUID = "init/ready", "init/preparing", "init/without-guid"
 # The same path is in 79-mooring-init.rules and mooring-init.path, which mooring-node installs.
-BOUND = "init/bound"
+BOUND_PFS = "init/bound"
 ADVERTISER = "advertiser"
 ADVERTISER_VERSION = f"{ADVERTISER}/version"
 # The group of the folders extract and advertiser; in a pod the advertiser serves with this user and group id.

@@ -60,27 +60,31 @@ def promise_marks(state: Path, run: Path, version: str) -> None:
     OSError.
     """
     failures = []
-    for part in (partial(_link_version, run, version), partial(_promise, state, version), partial(_remove_ended, run)):
+    for part in (
+        partial(_link_version, run, version),
+        partial(_promise, state, version),
+        partial(_remove_stale_marks, run),
+    ):
         try:
             part()
-        except OSError as refused:
-            failures.append(refused)
+        except OSError as error:
+            failures.append(error)
     if failures:
         raise failures[0]
 
 
 def _link_version(run: Path, version: str) -> None:
-    written, folder = run / VERSIONS / CRI_SHIM, _folder(run)
-    make_folder(written.parent, 0o755)
-    following, second_name = folder / f"{_LINK}.next", written.with_name(f".{CRI_SHIM}.{os.getpid()}")
-    write_shared(following, version, mode=0o644)
+    version_file, folder = run / VERSIONS / CRI_SHIM, _folder(run)
+    make_folder(version_file.parent, 0o755)
+    next_link, second_name = folder / f"{_LINK}.next", version_file.with_name(f".{CRI_SHIM}.{os.getpid()}")
+    write_shared(next_link, version, mode=0o644)
     second_name.unlink(missing_ok=True)
-    os.link(following, second_name)
+    os.link(next_link, second_name)
     try:
-        second_name.replace(written)
+        second_name.replace(version_file)
     finally:
         second_name.unlink(missing_ok=True)
-    following.replace(folder / _LINK)
+    next_link.replace(folder / _LINK)
 
 
 def _promise(state: Path, version: str) -> None:
@@ -88,7 +92,7 @@ def _promise(state: Path, version: str) -> None:
         write_file(state / PROMISE, version)
 
 
-def _remove_ended(run: Path) -> None:
+def _remove_stale_marks(run: Path) -> None:
     for path in _folder(run).iterdir():
         if path.name not in (_LINK, f"{_LINK}.next") and is_record(path) and not _is_live(path):
             path.unlink(missing_ok=True)
@@ -98,18 +102,18 @@ def are_needed(state: Path, run: Path) -> bool:
     """Return whether an ADD needs a mark; False if the last shim started in this boot writes none."""
     if not (state / PROMISE).exists():
         return False
-    written, links = run / VERSIONS / CRI_SHIM, (run / FOLDER / f"{_LINK}.next", run / FOLDER / _LINK)
-    while (last := _identity(written)) is not None:
+    version_file, links = run / VERSIONS / CRI_SHIM, (run / FOLDER / f"{_LINK}.next", run / FOLDER / _LINK)
+    while (last := _identity(version_file)) is not None:
         if last in [_identity(link) for link in links]:
             return True
         # Read again if a shim started in between, because that changes both.
-        if last == _identity(written):
+        if last == _identity(version_file):
             return False
     return True
 
 
 @contextmanager
-def marked(run: Path, uid: str) -> Iterator[None]:
+def mark_call(run: Path, uid: str) -> Iterator[None]:
     """Mark a call for a pod within the context; raise RecordError for a uid that cannot be a file name."""
     name = uid_as_file_name(uid, FOLDER)
     path, descriptor = _make(_folder(run), name)
@@ -125,17 +129,17 @@ def _make(folder: Path, uid: str) -> tuple[Path, int]:
     while True:
         path = folder / f"{uid}.{secrets.token_hex(_DIGITS // 2)}"
         # Names that begin with a dot are not marks, so no ADD sees the file before it is locked.
-        unlocked = path.with_name(f".{path.name}")
-        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        hidden_path = path.with_name(f".{path.name}")
+        descriptor = os.open(hidden_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unlocked.rename(path)
+            hidden_path.rename(path)
         except (BlockingIOError, FileNotFoundError):
             os.close(descriptor)
-            unlocked.unlink(missing_ok=True)
+            hidden_path.unlink(missing_ok=True)
         except BaseException:
             os.close(descriptor)
-            unlocked.unlink(missing_ok=True)
+            hidden_path.unlink(missing_ok=True)
             raise
         else:
             return path, descriptor
@@ -171,10 +175,10 @@ def _marks(run: Path, uid: str) -> list[Path]:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of the file at a path, None without one."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def _folder(run: Path) -> Path:

@@ -16,7 +16,7 @@ from mooring.parsing import dump, parse
 from mooring.records.run_folder import ADVERTISER
 
 FILE = f"{ADVERTISER}/ports.json"
-_MOST = 256
+_MOST_ENTRIES = 256
 MOST_BYTES = 64 * 1024
 SharedPorts = tuple[tuple[str, ...], ...]
 
@@ -33,8 +33,8 @@ def shared_ports_of(pfs: Iterable[Pf]) -> SharedPorts:
 def read_shared_ports(text: str) -> SharedPorts:
     """Read the record; raise RecordError."""
     document = parse(text, FILE, RecordError).version(1).fields()
-    groups = document.required("ports").items(_MOST)
-    return tuple(tuple(names.address(address) for address in group.items(_MOST)) for group in groups)
+    groups = document.required("ports").items(_MOST_ENTRIES)
+    return tuple(tuple(names.address(address) for address in group.items(_MOST_ENTRIES)) for group in groups)
 
 
 def dump_shared_ports(ports: SharedPorts) -> str:

@@ -20,7 +20,7 @@ from mooring.parsing import Fields, Value, dump, parse
 from mooring.records.extract import FOLDER
 
 NAME = f"{FOLDER}/vf-faults.json"
-_MOST, _MOST_PORTS, _LONGEST = 50, 4096, 512
+_MOST_ENTRIES, _MOST_PORTS, _LONGEST = 50, 4096, 512
 _MOST_COUNT = 1 << 24
 
 
@@ -60,20 +60,20 @@ def read_vf_faults(text: str) -> VfFaults:
     document = parse(text, NAME, RecordError).version(1).fields()
     return VfFaults(
         unavailable=document.required("unavailable").string(_LONGEST),
-        faults=tuple(fault.string(_LONGEST) for fault in document.required("faults").items(_MOST)),
-        foreign=tuple(map(_foreign, document.required("foreign").items(_MOST))),
+        faults=tuple(fault.string(_LONGEST) for fault in document.required("faults").items(_MOST_ENTRIES)),
+        foreign=tuple(map(_foreign, document.required("foreign").items(_MOST_ENTRIES))),
         count=document.required("count").integer(0, _MOST_COUNT),
         inactive_ports=document.optional("inactive_ports", _ports) or (),
     )
 
 
-def dump_vf_faults(found: VfFaults) -> str:
+def dump_vf_faults(report: VfFaults) -> str:
     """Return the file's text; omit entries, and parts of texts, beyond the limits."""
-    foreign = [{"path": each.path[:_LONGEST], "why": each.why[:_LONGEST]} for each in found.foreign[:_MOST]]
-    faults = [fault[:_LONGEST] for fault in found.faults[:_MOST]]
-    unavailable = found.unavailable[:_LONGEST]
-    ports = [asdict(port) for port in found.inactive_ports[:_MOST_PORTS]]
-    document = {"v": 1, "unavailable": unavailable, "faults": faults, "foreign": foreign, "count": found.count}
+    foreign = [{"path": entry.path[:_LONGEST], "why": entry.why[:_LONGEST]} for entry in report.foreign[:_MOST_ENTRIES]]
+    faults = [fault[:_LONGEST] for fault in report.faults[:_MOST_ENTRIES]]
+    unavailable = report.unavailable[:_LONGEST]
+    ports = [asdict(port) for port in report.inactive_ports[:_MOST_PORTS]]
+    document = {"v": 1, "unavailable": unavailable, "faults": faults, "foreign": foreign, "count": report.count}
     return dump(document | ({"inactive_ports": ports} if ports else {}))
 
 

@@ -18,7 +18,7 @@ from mooring.parsing import Value, dump, parse
 from mooring.records.extract import FOLDER
 
 NAME = f"{FOLDER}/without-devices.json"
-_MOST = 100
+_MOST_CONTAINERS = 100
 _LONGEST_POD, _LONGEST_NAME, _MOST_VFS = 512, 256, 64
 
 
@@ -38,20 +38,20 @@ class WithoutDevices:
     gpus: tuple[str, ...] = ()
 
     @property
-    def what(self) -> str:
+    def summary(self) -> str:
         """Return a text with the VFs and GPUs whose devices it lacks."""
         kinds = (("VF", self.vfs), ("GPU", self.gpus))
-        return "; ".join(f"{kind} {', '.join(lacking)}" for kind, lacking in kinds if lacking)
+        return "; ".join(f"{kind} {', '.join(addresses)}" for kind, addresses in kinds if addresses)
 
 
 def read_without_devices(text: str) -> frozenset[WithoutDevices]:
     """Read the file's text; raise RecordError."""
     document = parse(text, NAME, RecordError).version(1).fields()
-    return frozenset(map(_read, document.required("containers").items(_MOST)))
+    return frozenset(map(_read, document.required("containers").items(_MOST_CONTAINERS)))
 
 
-def dump_without_devices(found: Collection[WithoutDevices]) -> str:
-    return dump({"v": 1, "containers": [_fields(each) for each in sorted(found)[:_MOST]]})
+def dump_without_devices(containers: Collection[WithoutDevices]) -> str:
+    return dump({"v": 1, "containers": [_fields(container) for container in sorted(containers)[:_MOST_CONTAINERS]]})
 
 
 def _read(value: Value) -> WithoutDevices:
@@ -71,7 +71,13 @@ def _gpus(value: Value) -> tuple[str, ...]:
     return tuple(address(gpu) for gpu in value.items(MOST_GPUS))
 
 
-def _fields(each: WithoutDevices) -> dict[str, object]:
-    named = {"pod": each.pod, "uid": each.uid, "container": each.container, "id": each.id, "vfs": list(each.vfs)}
-    named |= {"gpus": list(each.gpus)} if each.gpus else {}
-    return named | ({"stopped": True} if each.stopped else {})
+def _fields(container: WithoutDevices) -> dict[str, object]:
+    fields = {
+        "pod": container.pod,
+        "uid": container.uid,
+        "container": container.container,
+        "id": container.id,
+        "vfs": list(container.vfs),
+    }
+    fields |= {"gpus": list(container.gpus)} if container.gpus else {}
+    return fields | ({"stopped": True} if container.stopped else {})

@@ -218,7 +218,7 @@ class Loop:
     def _take(self, message: Message, now: float) -> list[Instruction]:
         match message:
             case WatchEvent(kind, Synced() as whole_list):
-                steps = self._machine.event_handlers.handle_list(kind, whole_list.there, now)
+                steps = self._machine.event_handlers.handle_list(kind, whole_list.identities, now)
                 self._list, self._list_time = chain(steps, list_messages(kind, whole_list)), now
             case EndOfList():
                 self.reflectors.note(message, leads=self._leads)

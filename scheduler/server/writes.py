@@ -211,7 +211,7 @@ async def _send_binding(client: Client, decision: Bind) -> Outcome:
         await write.send()
     except KubeError as error:
         outcome = classify(error) or await _compare_binding(client, path, decision)
-        if not write.lost or outcome.kind in ("bound", "gone"):
+        if not write.is_uncertain or outcome.kind in ("bound", "gone"):
             return outcome
         await asyncio.sleep(ON_ITS_WAY_S)
         last_outcome = await _compare_binding(client, path, decision)
@@ -250,7 +250,7 @@ async def _send_rates(client: Client, order: WriteRates, now: str) -> WriteRates
         return WriteRatesResult("gone", absence.status.message)
     except KubeError as error:
         rejection = WriteRatesResult("changed" if isinstance(error, Conflict) else "refused", error.status.message)
-        if not write.lost:
+        if not write.is_uncertain:
             return rejection
         # Versions never repeat, so no copy of the write can still arrive after a conflict.
         if not isinstance(error, Conflict):

@@ -86,7 +86,7 @@ class EventHandlers:
 
     def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         if isinstance(event, Synced):
-            for _ in self.handle_list(kind, event.there, now):
+            for _ in self.handle_list(kind, event.identities, now):
                 pass
             return [instruction for entry in event.entries for instruction in self.handle(kind, entry, now)]
         if kind is Node:

@@ -30,7 +30,7 @@ from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.nic.settings import LinkState, VfSettings
 from mooring.nic.vf_addresses import vf_guid
-from mooring.nic.vf_settings import SettingsWherePfKeepsThem
+from mooring.nic.vf_settings import VfSettingsSelector
 from mooring.records.guid_failures import read_guid_failures
 from mooring.records.ledger import Netns
 from mooring.records.node_offer import NAME
@@ -98,7 +98,7 @@ def node(bare: Node) -> Node:
 def mlx4(tmp_path: Path) -> Node:
     """The same with mlx4's PFs, whose driver keeps no setting of a VF and lists none."""
     node = _node(tmp_path, "mlx4-infiniband")
-    return replace(node, vf_settings=SettingsWherePfKeepsThem(node.vf_settings, node.sysfs.root))
+    return replace(node, vf_settings=VfSettingsSelector(node.vf_settings, node.sysfs.root))
 
 
 def _node(root: Path, nic: str) -> Node:
@@ -205,7 +205,7 @@ def test_a_pf_of_mlx5_that_lists_no_vf_is_an_error(node: Node) -> None:
     """A driver with the operations that does not answer is in trouble: its VFs are not taken for free of settings."""
     pf = node.sysfs.root / "class/net" / PF
     assert (pf / "type").read_text().strip() == "32"
-    settings = SettingsWherePfKeepsThem(VfTableWithoutAnswers(), node.sysfs.root)
+    settings = VfSettingsSelector(VfTableWithoutAnswers(), node.sysfs.root)
     with pytest.raises(OSError, match="lists 0"):
         settings.read_all(PF)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.records.sandbox_marks import marked, promise_marks
+from mooring.records.sandbox_marks import mark_call, promise_marks
 
 pytestmark = [
     pytest.mark.root,
@@ -42,7 +42,7 @@ def test_every_network_of_a_marked_sandbox_is_attached_and_no_other_sandbox(host
     host.record(FIRST, SECOND)
     delegates = (("rail0", "net1"), ("rail1", "net2"))
     for container in ("c1", "c2"):
-        with marked(host.layout.run, UID):
+        with mark_call(host.layout.run, UID):
             for network, ifname in delegates:
                 conf = host.conf(network=network, prevResult=None)
                 assert host.call("ADD", conf, container=container, ifname=ifname)["status"] == 0
@@ -61,10 +61,10 @@ def test_every_network_of_a_marked_sandbox_is_attached_and_no_other_sandbox(host
 def test_an_add_that_failed_may_come_again_while_its_call_lasts(host: Any) -> None:
     """The mark keeps the container id, and the same sandbox is attached once the VF is free."""
     host.record(FIRST, uid="other")
-    with marked(host.layout.run, "other"):
+    with mark_call(host.layout.run, "other"):
         assert host.call("ADD", uid="other", container="c0")["status"] == 0
     host.record(FIRST)
-    with marked(host.layout.run, UID):
+    with mark_call(host.layout.run, UID):
         assert host.call("ADD", host.conf(holdTimeoutSeconds=0))["code"] == 11
         assert host.call("DEL", uid="other", container="c0") == {"status": 0}
         assert host.call("ADD")["status"] == 0
@@ -75,8 +75,8 @@ def test_an_add_after_its_shim_was_killed_is_to_come_again(host: Any) -> None:
     """Code 11: the kubelet repeats the whole call. That the same sandbox claimed the mark before does not help."""
     host.record(FIRST)
     program = (
-        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import marked\n"
-        "with marked(Path(sys.argv[1]), 'u1'): print('marked', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import mark_call\n"
+        "with mark_call(Path(sys.argv[1]), 'u1'): print('marked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(host.layout.run)], stdout=subprocess.PIPE) as killed:
         assert killed.stdout is not None

@@ -24,7 +24,7 @@ from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.nic.pci import is_pf_name, pf_name
 from mooring.nic.settings import VfSettings
-from mooring.nic.vf_settings import SettingsWherePfKeepsThem
+from mooring.nic.vf_settings import VfSettingsSelector
 from mooring.records.node_offer import NAME
 from mooring.records.pod_record import PodRecord
 from tests.support.offers import node_offer
@@ -60,7 +60,7 @@ def node(tmp_path: Path) -> Node:
     build(tmp_path / "sys", replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
     for folder in (tmp_path / "sys/bus/pci/devices").glob("*/net"):
         shutil.rmtree(folder)
-    settings = SettingsWherePfKeepsThem(NoNetdev(), tmp_path / "sys")
+    settings = VfSettingsSelector(NoNetdev(), tmp_path / "sys")
     write_file(tmp_path / "state" / NAME, node_offer())
     return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", settings, "b")
 

@@ -80,7 +80,7 @@ def pod(number: int, vf: AssignedVf, folders: Folders) -> Iterator[Pod]:
         run(("ip", "netns", "add", pod.name))
         undo.callback(pod.detach)
         # A node whose shim runs attaches VFs to no sandbox but those under way through it.
-        with sandbox_marks.marked(folders.run, pod.name):
+        with sandbox_marks.mark_call(folders.run, pod.name):
             pod.attach()
         yield pod
 

@@ -28,7 +28,7 @@ from cli.node.hardware.traffic.traffic_checks import Load
 from cli.node.hardware.vf_life import Subject
 from mooring.annotations.inventory import Pf
 from mooring.hardware_folder import keep_result, read_results
-from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
+from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsSelector
 from mooring.program.config import ConfigError, option
 from mooring.records.hardware_result import FOLDER, HardwareResult
 
@@ -106,7 +106,7 @@ def _pf(options: Options, document: host.Shown, *, force: bool) -> Pf:
 
 
 def _target(options: Options, pf: Pf) -> Target:
-    settings = SettingsWherePfKeepsThem(RtnetlinkVfSettings(), Path("/sys"))
+    settings = VfSettingsSelector(RtnetlinkVfSettings(), Path("/sys"))
     return Target(Path("/"), pf, settings, options.state, options.run, host.addresses_of(pf))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Host
-from mooring.records.node_offer import SET_ASIDE
+from mooring.records.node_offer import SET_ASIDE_FOLDER
 
 UDEV = "/etc/udev/rules.d/79-mooring-vfs.rules"
 MODULES = "/etc/modules-load.d/mooring.conf"
@@ -24,7 +24,7 @@ _UDEV = f"""\
 # are VFs that the offer sets aside, and VFs that the host used at installation, which are listed here.
 ACTION=="remove", GOTO="mooring_end"
 SUBSYSTEM!="net", GOTO="mooring_end"
-SUBSYSTEMS=="pci", TEST=="/var/lib/mooring/{SET_ASIDE}/$id", GOTO="mooring_end"
+SUBSYSTEMS=="pci", TEST=="/var/lib/mooring/{SET_ASIDE_FOLDER}/$id", GOTO="mooring_end"
 %sTEST=="device/physfn", ENV{{MOORING_VF}}="1", ENV{{NM_UNMANAGED}}="1"
 LABEL="mooring_end"
 """

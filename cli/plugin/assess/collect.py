@@ -9,7 +9,7 @@ from cli.plugin.assess.node_archives import ArchiveError, archives_in, node_of, 
 from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, NODES, PODS, SLICES, NodeCapture, Object, Snapshot, name_of
 from cli.plugin.bundle.contents import AROUND
 from cli.plugin.reading import Reader, ReportProgress, Source
-from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.nesting import cut_deep_nesting
 from scheduler.kube import objects
 from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS
 
@@ -60,7 +60,7 @@ class ShallowSource:
         self._source = source
 
     async def request(self, method: str, path: str, /, *, params: Mapping[str, str] | None = None) -> bytes:
-        return without_deep_nesting(await self._source.request(method, path, params=params))
+        return cut_deep_nesting(await self._source.request(method, path, params=params))
 
 
 async def read_lists(reader: Reader) -> dict[str, Sequence[Object] | None]:

@@ -22,7 +22,7 @@ from cli.plugin.assess.public_words import (
     is_sysfs_name,
 )
 from cli.plugin.bundle.redact import REMOVED, redact_object
-from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.nesting import cut_deep_nesting
 from mooring.parsing import decode
 
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead"})
@@ -146,7 +146,7 @@ class StandIns:
         """Replace within JSON value by value: an annotation, or the configuration of a network."""
         if text.lstrip().startswith(("{", "[")):
             try:
-                return json.dumps(self._value("", decode(without_deep_nesting(text.encode()))))
+                return json.dumps(self._value("", decode(cut_deep_nesting(text.encode()))))
             except ValueError:
                 pass
         return self.text(text)

@@ -38,7 +38,7 @@ from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring.kube.answers import check_list
 from mooring.kube.client import Client
 from mooring.kube.failures import UNREADABLE, Gone, KubeError, NotFound, Status, Unknown
-from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.nesting import cut_deep_nesting
 
 # A list starts again so often because its pages expired: then it is left out.
 _MOST_STARTS = 3
@@ -231,7 +231,7 @@ def _decode(path: str, body: bytes) -> _Page:
     try:
         page = msgspec.json.decode(body, type=_Page)
     except RecursionError:
-        page = msgspec.json.decode(without_deep_nesting(body), type=_Page)
+        page = msgspec.json.decode(cut_deep_nesting(body), type=_Page)
     except UNREADABLE as unreadable:
         odd = f"GET {path}: the answer is not a Kubernetes API server's: {unreadable}"
         raise Unknown(Status(200, message=odd)) from unreadable

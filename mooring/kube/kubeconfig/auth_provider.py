@@ -42,9 +42,9 @@ def provider_token(files: str, user: str) -> str:
         with _LOCK:
             header = _authorization(files, user)
     # The library raises errors of urllib3, requests and oauthlib, and a KeyError for a missing field.
-    except Exception as failed:
-        why = " ".join(str(failed).split()) or type(failed).__name__
-        raise KubeconfigError(f"user {user!r}: the auth-provider returns no token: {why}") from failed
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise KubeconfigError(f"user {user!r}: the auth-provider returns no token: {why}") from error
     if not header:
         raise KubeconfigError(f"user {user!r}: the auth-provider returns no token: none of its tokens is a JWT")
     return header.removeprefix("Bearer ")
@@ -61,14 +61,14 @@ def _authorization(files: str, user: str) -> str:
     users = merger.config.value["users"]
     provider = next(entry.value for entry in users if entry.value["name"] == user)["user"]["auth-provider"]
     provider["config"] = provider.get("config") or {}
-    before = dict(provider["config"])
+    old_config = dict(provider["config"])
     is_assumed = provider["name"] == "oidc" and _assume_authority(provider["config"])
 
     def save() -> None:
         if is_assumed:
             del provider["config"][_AUTHORITY]
         # If the issuer answers with an error, the loader keeps the old token.
-        if provider["config"] == before:
+        if provider["config"] == old_config:
             raise KubeconfigError("it was not renewed")
         merger.save_changes()
 

@@ -18,7 +18,7 @@ from mooring.kube.kubeconfig.auth_provider import PROVIDERS
 from mooring.kube.kubeconfig.errors import KubeconfigError
 from mooring.kube.kubeconfig.kubeconfig_file import load_file
 
-Entry = TypeVar("Entry", bound="_Named")
+Entry = TypeVar("Entry", bound="_NamedEntry")
 _MODES = ("Never", "IfAvailable", "Always")
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # A cluster's extension of this name is passed to its exec plugin.
@@ -47,7 +47,7 @@ class Cluster(_Kebab):
     @property
     def exec_config(self) -> Any:
         """The configuration that the cluster has for its exec plugin; None without one."""
-        return next((one.extension for one in self.extensions or () if one.name == _EXEC_EXTENSION), None)
+        return next((entry.extension for entry in self.extensions or () if entry.name == _EXEC_EXTENSION), None)
 
 
 class ExecVariable(_Kebab):
@@ -88,19 +88,19 @@ class Context(_Kebab):
     namespace: str | None = None
 
 
-class _Named(_Kebab):
+class _NamedEntry(_Kebab):
     name: str = ""
 
 
-class _NamedCluster(_Named):
+class _NamedCluster(_NamedEntry):
     cluster: Cluster = msgspec.field(default_factory=Cluster)
 
 
-class _NamedUser(_Named):
+class _NamedUser(_NamedEntry):
     user: User = msgspec.field(default_factory=User)
 
 
-class _NamedContext(_Named):
+class _NamedContext(_NamedEntry):
     context: Context = msgspec.field(default_factory=Context)
 
 
@@ -131,31 +131,31 @@ class Kubeconfig:
 
     def target(self, context: str | None) -> Target:
         """Return cluster and user of a context (None: the current one); raise KubeconfigError if they are invalid."""
-        chosen = self.contexts[self._context_name(context)]
-        cluster, user = self.clusters.get(chosen.cluster or ""), self.users.get(chosen.user or "")
+        entry = self.contexts[self._context_name(context)]
+        cluster, user = self.clusters.get(entry.cluster or ""), self.users.get(entry.user or "")
         if cluster is None:
-            raise KubeconfigError(f"context {context or self.current_context!r}: cluster {chosen.cluster!r} is missing")
-        if user is None and chosen.user:
-            raise KubeconfigError(f"context {context or self.current_context!r}: user {chosen.user!r} is missing")
-        wrong = [*_cluster_faults(chosen.cluster or "", cluster), *_user_faults(chosen.user or "", user or User())]
-        if wrong:
-            raise KubeconfigError("; ".join(wrong))
-        return Target(cluster, user or User(), chosen.user or "")
+            raise KubeconfigError(f"context {context or self.current_context!r}: cluster {entry.cluster!r} is missing")
+        if user is None and entry.user:
+            raise KubeconfigError(f"context {context or self.current_context!r}: user {entry.user!r} is missing")
+        faults = [*_cluster_faults(entry.cluster or "", cluster), *_user_faults(entry.user or "", user or User())]
+        if faults:
+            raise KubeconfigError("; ".join(faults))
+        return Target(cluster, user or User(), entry.user or "")
 
     def namespace(self, context: str | None) -> str:
         """Return a context's namespace, empty if it has none or does not exist."""
-        chosen = self.contexts.get(context or self.current_context)
-        return (chosen.namespace or "") if chosen else ""
+        entry = self.contexts.get(context or self.current_context)
+        return (entry.namespace or "") if entry else ""
 
     def _context_name(self, context: str | None) -> str:
         name = context or self.current_context
         if name in self.contexts:
             return name
-        known = ", ".join(map(repr, self.contexts)) or "none"
+        context_names = ", ".join(map(repr, self.contexts)) or "none"
         if not name:
-            raise KubeconfigError(f"it has no current-context, and its contexts are {known}")
-        which = "" if context else ", which is its current-context"
-        raise KubeconfigError(f"it has no context {name!r}{which}; its contexts are {known}")
+            raise KubeconfigError(f"it has no current-context, and its contexts are {context_names}")
+        origin = "" if context else ", which is its current-context"
+        raise KubeconfigError(f"it has no context {name!r}{origin}; its contexts are {context_names}")
 
     def _merge(self, document: _Document, folder: Path) -> None:
         for cluster in _unique(document.clusters, "clusters"):
@@ -170,22 +170,22 @@ class Kubeconfig:
 
 def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
     """Read and merge existing files; raise KubeconfigError or OSError."""
-    merged = Kubeconfig()
+    kubeconfig = Kubeconfig()
     present = [file for file in files if file.exists()]
     if not present:
         raise KubeconfigError("it does not exist")
     for file in present:
-        merged._merge(_read(file), file.absolute().parent)
-    return merged
+        kubeconfig._merge(_read(file), file.absolute().parent)
+    return kubeconfig
 
 
-def read_data(data: str | None, file: str | None, what: str) -> bytes | None:
+def read_data(data: str | None, file: str | None, field_name: str) -> bytes | None:
     """Return the content of a field that is given as base64 or as a file, None without both."""
     if data:
         try:
             return base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError) as wrong:
-            raise KubeconfigError(f"{what}-data is not base64: {wrong}") from wrong
+        except (binascii.Error, ValueError) as error:
+            raise KubeconfigError(f"{field_name}-data is not base64: {error}") from error
     return Path(file).read_bytes() if file else None
 
 
@@ -193,15 +193,15 @@ def _read(file: Path) -> _Document:
     try:
         document = load_file(file)
         return msgspec.convert({} if document is None else document, _Document, strict=True)
-    except (msgspec.ValidationError, TypeError) as wrong:
-        raise KubeconfigError(f"{file}: {wrong}") from wrong
+    except (msgspec.ValidationError, TypeError) as error:
+        raise KubeconfigError(f"{file}: {error}") from error
 
 
-def _unique(entries: Sequence[Entry] | None, what: str) -> Iterator[Entry]:
+def _unique(entries: Sequence[Entry] | None, list_name: str) -> Iterator[Entry]:
     names: set[str] = set()
     for entry in entries or ():
         if entry.name in names:
-            raise KubeconfigError(f"{what} has two entries with the name {entry.name!r}")
+            raise KubeconfigError(f"{list_name} has two entries with the name {entry.name!r}")
         names.add(entry.name)
         yield entry
 
@@ -247,8 +247,8 @@ def _user_faults(name: str, user: User) -> Iterator[str]:
         yield f"{about}: auth-provider {provider!r} is not one of {', '.join(PROVIDERS)}: use an exec plugin"
     if user.auth_provider is not None and user.exec is not None:
         yield f"{about}: auth-provider and exec are both given"
-    others = (user.impersonate_uid, user.impersonate_groups, user.impersonate_user_extra)
-    if any(others) and not user.impersonate:
+    impersonation_fields = (user.impersonate_uid, user.impersonate_groups, user.impersonate_user_extra)
+    if any(impersonation_fields) and not user.impersonate:
         yield f"{about}: as-uid, as-groups and as-user-extra need as"
     if user.exec is not None:
         yield from _plugin_faults(f"{about}: exec", user.exec)
@@ -261,7 +261,7 @@ def _plugin_faults(about: str, plugin: ExecPlugin) -> Iterator[str]:
         yield f"{about}.apiVersion: {plugin.api_version!r} is neither {API_VERSIONS[0]} nor {API_VERSIONS[1]}"
     if plugin.interactive_mode not in _MODES:
         yield f"{about}.interactiveMode: {plugin.interactive_mode!r} is not one of {', '.join(_MODES)}"
-    if not all(one.name for one in plugin.env or ()):
+    if not all(variable.name for variable in plugin.env or ()):
         yield f"{about}.env has an entry without name"
 
 
@@ -275,11 +275,11 @@ def impersonation(user: User) -> Mapping[str, Sequence[str]]:
     if user.impersonate_groups:
         headers["Impersonate-Group"] = tuple(user.impersonate_groups)
     for key, values in (user.impersonate_user_extra or {}).items():
-        headers[f"Impersonate-Extra-{_escaped(key)}"] = tuple(values)
+        headers[f"Impersonate-Extra-{_escape(key)}"] = tuple(values)
     return headers
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     """Return a key as part of a header's name: % and characters that are not RFC 7230 tokens become %XX.
 
     Source: headerKeyEscape in transport/round_trippers.go of client-go.

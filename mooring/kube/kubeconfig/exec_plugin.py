@@ -83,24 +83,24 @@ def cluster_info(cluster: Cluster, authority: bytes | None, proxy: str) -> Mappi
     return {name: value for name, value in info.items() if value} | {"config": cluster.exec_config}
 
 
-def _run(plugin: ExecPlugin, info: Mapping[str, Any], inherited: Mapping[str, str]) -> Credentials:
+def _run(plugin: ExecPlugin, info: Mapping[str, Any], parent_environment: Mapping[str, str]) -> Credentials:
     name = f"exec plugin {plugin.command!r}"
     spec = {"interactive": _is_interactive(name, plugin)} | ({"cluster": info} if plugin.provide_cluster_info else {})
     request = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
-    environment = {**inherited, **{one.name: one.value for one in plugin.env or ()}}
+    environment = {**parent_environment, **{variable.name: variable.value for variable in plugin.env or ()}}
     environment["KUBERNETES_EXEC_INFO"] = json.dumps(request)
     stdin = None if spec["interactive"] else subprocess.DEVNULL
     argv = [plugin.command, *(plugin.args or ())]
     try:
-        ended = subprocess.run(argv, env=environment, stdin=stdin, stdout=subprocess.PIPE, check=False)
+        result = subprocess.run(argv, env=environment, stdin=stdin, stdout=subprocess.PIPE, check=False)
     except FileNotFoundError:
         hint = f": {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
         raise KubeconfigError(f"{name} is not installed{hint}") from None
-    except OSError as failed:
-        raise KubeconfigError(f"{name} cannot be run: {failed.strerror}") from failed
-    if ended.returncode:
-        raise KubeconfigError(f"{name} failed with exit status {ended.returncode}")
-    return _read(name, plugin, ended.stdout)
+    except OSError as error:
+        raise KubeconfigError(f"{name} cannot be run: {error.strerror}") from error
+    if result.returncode:
+        raise KubeconfigError(f"{name} failed with exit status {result.returncode}")
+    return _read(name, plugin, result.stdout)
 
 
 def _is_interactive(name: str, plugin: ExecPlugin) -> bool:
@@ -113,11 +113,11 @@ def _is_interactive(name: str, plugin: ExecPlugin) -> bool:
 def _read(name: str, plugin: ExecPlugin, answer: bytes) -> Credentials:
     try:
         credential = msgspec.json.decode(answer, type=_ExecCredential)
-    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise KubeconfigError(f"{name} printed no ExecCredential: {wrong}") from wrong
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"{name} printed no ExecCredential: {error}") from error
     if (credential.kind, credential.api_version) != ("ExecCredential", plugin.api_version):
-        shown = f"{credential.kind} of {credential.api_version!r}"
-        raise KubeconfigError(f"{name} printed a {shown}, not an ExecCredential of {plugin.api_version!r}")
+        description = f"{credential.kind} of {credential.api_version!r}"
+        raise KubeconfigError(f"{name} printed a {description}, not an ExecCredential of {plugin.api_version!r}")
     status = credential.status or _Status()
     token, certificate, key = status.token, status.client_certificate_data, status.client_key_data
     if not token and not certificate and not key:

@@ -54,11 +54,11 @@ def _proxy(target: URL, text: str, source: str) -> Proxy:
         raise KubeconfigError(f"{source} {text!r} is not a URL: {wrong}") from wrong
     if url.scheme != "http" or not url.host or port is None:
         raise KubeconfigError(
-            f"{source} {_shown(url)!r}: the URL of a proxy must begin with http://, not {url.scheme or '?'}://"
+            f"{source} {_redact(url)!r}: the URL of a proxy must begin with http://, not {url.scheme or '?'}://"
         )
     if target.scheme != "https":
         raise KubeconfigError(
-            f"{source} {_shown(url)!r}: the URL of a server behind a proxy must begin with https://, not {target.scheme}://"
+            f"{source} {_redact(url)!r}: the URL of a server behind a proxy must begin with https://, not {target.scheme}://"
         )
     user, password = url.user, url.password
     pair = f"{user or ''}:{password or ''}".encode()
@@ -66,7 +66,7 @@ def _proxy(target: URL, text: str, source: str) -> Proxy:
     return Proxy(url.with_user(None), authorization)
 
 
-def _shown(url: URL) -> str:
+def _redact(url: URL) -> str:
     """Return a URL without its password."""
     return str(url.with_user(None)) if url.host else str(url)
 
@@ -92,8 +92,8 @@ def _excepts(entry: str, host: str, port: str, address: ipaddress.IPv4Address | 
     name, of_port = _split(entry)
     if not name or (of_port and of_port != port):
         return False
-    if (other := _address(name)) is not None or address is not None:
-        return other == address
+    if (entry_address := _address(name)) is not None or address is not None:
+        return entry_address == address
     name = name.removeprefix("*")
     return host.endswith(name if name.startswith(".") else f".{name}") or host == name
 

@@ -29,7 +29,7 @@ from mooring.records.handed_offer import (
     dump_init_result,
     read_init_result,
 )
-from mooring.records.run_folder import BOUND
+from mooring.records.run_folder import BOUND_PFS
 
 OFFER, OTHER = "v: 1\npfs: []\n", "v: 1\npfs: []\nrdma_netns: shared\n"
 PF = "0000:04:00.0"
@@ -67,7 +67,7 @@ class Node:
 
     def bind(self, pci: str = PF) -> None:
         """Do as 79-mooring-init.rules does."""
-        (self.run / BOUND / pci).mkdir(parents=True, exist_ok=True)
+        (self.run / BOUND_PFS / pci).mkdir(parents=True, exist_ok=True)
 
     def hand(self, text: str | None) -> str:
         source = self.folder / "configmap/offer.yaml"
@@ -185,7 +185,7 @@ def test_pfs_that_are_bound_within_a_second_share_a_run(node: Node) -> None:
     node.bind()
     node.bind("0000:04:00.1")
     assert node.init()
-    assert (len(node.prepared), list((node.run / BOUND).iterdir())) == (1, [])
+    assert (len(node.prepared), list((node.run / BOUND_PFS).iterdir())) == (1, [])
 
 
 @pytest.mark.parametrize("failing", [[], [["eth0: no"]]])
@@ -202,7 +202,7 @@ def test_a_pf_that_is_bound_while_a_run_looks_at_the_host_is_not_missed(node: No
 def test_whatever_lies_among_the_requests_is_taken(node: Node) -> None:
     """systemd starts the unit again as long as the folder is not empty."""
     node.bind()
-    folder = node.run / BOUND
+    folder = node.run / BOUND_PFS
     (folder / "file").write_text("")
     (folder / "link").symlink_to("/nowhere")
     (folder / PF / "inner").mkdir()

@@ -18,7 +18,7 @@ from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
 from mooring.records.node_offer import PfOffer, read_node_offer
-from mooring.records.run_folder import PREPARING
+from mooring.records.run_folder import IN_PREPARATION
 from tests.advertiser.init.nics import FIRST, SECOND, Nic, TableNic, device, offer_of, prepared, unbound
 
 # A file of the kernel's that can be opened, and refuses to be written.
@@ -72,13 +72,13 @@ def test_nothing_is_done_to_a_host_that_has_what_it_should(roots: Roots) -> None
     """Both PFs are examined, autoprobe is as it was, no marker is left."""
     assert prepared(roots) == ([], ["enp4s0f0", "enp4s0f1"])
     assert (device(roots, FIRST) / "sriov_drivers_autoprobe").read_text().strip() == "1"
-    assert list((roots.run / PREPARING).iterdir()) == []
+    assert list((roots.run / IN_PREPARATION).iterdir()) == []
 
 
 def test_an_offer_without_init_prepares_nothing(roots: Roots) -> None:
     """Settings that the operator did not configure are not touched."""
     assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(EVERYTHING, "n1") == ()
-    assert not (roots.run / PREPARING).exists()
+    assert not (roots.run / IN_PREPARATION).exists()
 
 
 def test_a_pf_that_devlink_says_is_in_switchdev_mode_is_not_prepared(roots: Roots) -> None:
@@ -104,7 +104,7 @@ def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> Non
     (failure,) = failures
     assert failure.startswith("enp4s0f0: the kernel rejected sriov_drivers_autoprobe 0 (EIO): ")
     assert done == ["enp4s0f1"]
-    assert list((roots.run / PREPARING).iterdir()) == []
+    assert list((roots.run / IN_PREPARATION).iterdir()) == []
 
 
 def test_a_pf_whose_lock_stays_held_is_one_that_cannot_be_prepared(

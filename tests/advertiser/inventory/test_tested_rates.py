@@ -105,7 +105,7 @@ def test_results_are_read_where_the_advertiser_may(tmp_path: Path) -> None:
     assert read_host(roots).hardware_results == {PCI: result_of("shown", "shown")}
     (roots.run / "extract/vfs").mkdir(parents=True)
     assert read_host(roots).hardware_results == {}
-    (roots.run / hardware_result.SHOWN).mkdir()
+    (roots.run / hardware_result.EXTRACT_FOLDER).mkdir()
     keep_result(roots.state, roots.run, result_of("shown", "differs"))
     assert read_host(roots).hardware_results == {PCI: result_of("shown", "differs")}
-    assert roots.run / hardware_result.SHOWN in roots.folders
+    assert roots.run / hardware_result.EXTRACT_FOLDER in roots.folders

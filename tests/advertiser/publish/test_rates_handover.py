@@ -18,7 +18,7 @@ from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rate
 from mooring.names import INVENTORY, RATES, RATES_IN_FORCE, RATES_SIGNATURE
 from mooring.records.rates_exchange import (
     HANDED_OVER,
-    LISTED,
+    RATES_LIST,
     STATES,
     HandedOverRates,
     RatesState,
@@ -247,7 +247,7 @@ async def test_that_all_pods_are_listed_is_said_after_their_files(server: ApiSer
     """The server forgets a pod without a file; an advertiser that hands nothing over takes that word back."""
     uid = await bind_pod(server, tmp_path)
     await annotate(server, POD, {RATES: "what the scheduler wrote"})
-    listed = tmp_path / "run" / LISTED
+    listed = tmp_path / "run" / RATES_LIST
     async with advertising(tmp_path, "--rates", "--resync", "0.2"):
         await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
         await eventually(partial(there, listed))

@@ -7,7 +7,7 @@ from cli.node.journal import Journal
 from cli.node.plan import init_unit
 from cli.node.plan.states import File, Link, PathChange
 from mooring.records import handed_offer
-from mooring.records.run_folder import BOUND
+from mooring.records.run_folder import BOUND_PFS
 from tests.cli.node.conftest import NodeHost
 from tests.cli.node.installing import run_install
 
@@ -37,8 +37,8 @@ def test_unit_rule_and_program_name_the_same_paths(kubeadm: NodeHost) -> None:
     run_install(kubeadm)
     watched = [line for line in kubeadm.text(PATH).splitlines() if "=/" in line]
     assert f"PathExists=/var/lib/mooring/{handed_offer.NEXT}" in watched
-    assert f"DirectoryNotEmpty=/run/mooring/{BOUND}" in watched
-    assert f"/run/mooring/{BOUND}/%k" in kubeadm.text(init_unit.RULES)
+    assert f"DirectoryNotEmpty=/run/mooring/{BOUND_PFS}" in watched
+    assert f"/run/mooring/{BOUND_PFS}/%k" in kubeadm.text(init_unit.RULES)
 
 
 def test_the_unit_of_an_earlier_release_is_replaced(kubeadm: NodeHost) -> None:

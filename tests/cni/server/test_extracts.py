@@ -127,5 +127,5 @@ def test_a_boot_shows_the_results_of_earlier_hardware_tests(node: Node, tmp_path
     (tmp_path / "state" / hardware_result.FOLDER).mkdir(parents=True)
     (tmp_path / "state" / hardware_result.FOLDER / "0000:04:00.0.json").write_text("what the test has written")
     show_hardware_results(tmp_path / "state", node.run)
-    path = node.run / hardware_result.SHOWN / "0000:04:00.0.json"
+    path = node.run / hardware_result.EXTRACT_FOLDER / "0000:04:00.0.json"
     assert (path.read_text(), mode(path)) == ("what the test has written", "640")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.kube.nesting import without_deep_nesting
+from mooring.kube.nesting import cut_deep_nesting
 
 ODD = ["", "[", "}]", '"', "\\", '\\"', "é", "[" * 150]
 
@@ -44,7 +44,7 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
     for _ in range(50):
         whole = [value(chance, 4), nested(value(chance, 6), levels), value(chance, 4)]
         for text in (json.dumps(whole), json.dumps(whole, ensure_ascii=False, indent=1)):
-            assert json.loads(without_deep_nesting(text.encode())) == cut(whole)
+            assert json.loads(cut_deep_nesting(text.encode())) == cut(whole)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
 def test_what_is_not_json_is_none_after_it(text: bytes) -> None:
     """The decoder still refuses it for its grammar, not for its depth."""
     with pytest.raises(msgspec.DecodeError):
-        msgspec.json.decode(without_deep_nesting(text))
+        msgspec.json.decode(cut_deep_nesting(text))

@@ -208,12 +208,12 @@ async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> N
         assert isinstance(listed, Synced)
         return listed
 
-    known = {identity.name: identity.resource_version for identity in (await list_all()).there}
+    known = {identity.name: identity.resource_version for identity in (await list_all()).identities}
     await client.request("PATCH", f"{NODES}/b", b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
     listed = await list_all()
     assert decoded == ["a", "b", "b"]
     assert [identity.name for identity in listed.unchanged] == ["a"]
-    assert sorted(identity.name for identity in listed.there) == ["a", "b"]
+    assert sorted(identity.name for identity in listed.identities) == ["a", "b"]
 
 
 LINES = [

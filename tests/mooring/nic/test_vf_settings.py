@@ -9,7 +9,7 @@ import pytest
 from mooring.errors import RecordError
 from mooring.nic import vf_settings
 from mooring.nic.settings import SETTING_NAMES, VfSettings, read_found_settings
-from mooring.nic.vf_settings import RtnetlinkVfSettings, settings_listed
+from mooring.nic.vf_settings import RtnetlinkVfSettings, read_vf_settings
 from mooring.parsing import dump, parse
 
 MAC, VLAN, SPOOFCHK, LINK_STATE, RATE, TRUST, NODE_GUID = 1, 2, 4, 5, 6, 9, 10
@@ -38,7 +38,7 @@ def test_settings_are_read_and_what_reads_as_minus_one_is_unsupported() -> None:
     """A driver that does not know a flag leaves it at all ones: None, never False, and never restored."""
     unknown = [attribute(kind, struct.pack("=Ii", 0, -1)) for kind in (SPOOFCHK, TRUST)]
     known = [attribute(kind, struct.pack("=II", 1, 1)) for kind in (SPOOFCHK, TRUST, LINK_STATE)]
-    first, second = settings_listed("eth0", link(2, info(0, *unknown), info(1, *known))).values()
+    first, second = read_vf_settings("eth0", link(2, info(0, *unknown), info(1, *known))).values()
     assert first == VfSettings(100, 2000, "02:00:00:00:00:00", 7, 3)
     assert second == VfSettings(100, 2000, "02:00:00:00:00:01", 7, 3, trust=True, spoofchk=True, link_state="enable")
 
@@ -46,7 +46,7 @@ def test_settings_are_read_and_what_reads_as_minus_one_is_unsupported() -> None:
 def test_a_list_that_is_cut_off_is_an_error() -> None:
     """Its VFs would be without rates: Σ min would be too small, and another user's settings would not be restored."""
     with pytest.raises(OSError, match="lists 1 of the 2 vfs of pf 'eth0'"):
-        settings_listed("eth0", link(2, info(0)))
+        read_vf_settings("eth0", link(2, info(0)))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_list_that_is_cut_off_is_an_error() -> None:
 def test_a_node_guid_is_read_and_one_that_was_never_set_is_none(guid: int, read: str | None) -> None:
     """The attribute is struct ifla_vf_guid: u32, padding, u64."""
     content = struct.pack("=I4xQ", 0, guid)
-    found = settings_listed("ib0", link(1, info(0, attribute(NODE_GUID, content))))
+    found = read_vf_settings("ib0", link(1, info(0, attribute(NODE_GUID, content))))
     assert found[0].guid == read
 
 
@@ -65,7 +65,7 @@ def test_a_vf_of_mlx4_without_a_vlan_has_vlan_0() -> None:
 
     The ledger's entry holds what was found: one that cannot be read again would keep the VF for ever.
     """
-    found = settings_listed("eth0", link(1, info(0, vlan=4095, qos=0)))[0]
+    found = read_vf_settings("eth0", link(1, info(0, vlan=4095, qos=0)))[0]
     assert (found.vlan, found.qos) == (0, 0)
     assert read_found_settings(parse(dump(found.to_fields()), "entry", RecordError).fields(SETTING_NAMES)) == found
 
@@ -75,7 +75,7 @@ def test_on_infiniband_only_link_state_and_guid_are_read() -> None:
     zeros = [attribute(kind, struct.pack("=II", 0, 0)) for kind in (SPOOFCHK, TRUST)]
     down = attribute(LINK_STATE, struct.pack("=II", 0, 2))
     node_guid = attribute(NODE_GUID, struct.pack("=I4xQ", 0, 0x0200000000000001))
-    found = settings_listed("ib0", link(1, info(0, *zeros, down, node_guid)), hardware=32)
+    found = read_vf_settings("ib0", link(1, info(0, *zeros, down, node_guid)), hardware=32)
     assert found == {0: VfSettings(link_state="disable", guid="02:00:00:00:00:00:00:01")}
 
 
@@ -134,4 +134,4 @@ def test_more_vfs_than_a_list_has_room_for_are_an_error_with_the_remedy(monkeypa
 def test_a_link_is_found_in_the_list_of_this_kernel() -> None:
     """As it is asked for alone, but for the statistics of other links meanwhile."""
     mask = vf_settings._VF | vf_settings._WITHOUT_STATISTICS
-    assert vf_settings._listed_link("lo", mask)[0] == vf_settings._link("lo", mask)[0]
+    assert vf_settings._link_from_list("lo", mask)[0] == vf_settings._link("lo", mask)[0]

@@ -39,9 +39,9 @@ def test_a_result_is_kept_and_shown_to_the_advertiser(tmp_path: Path) -> None:
     """Before the server has made the folders of this boot, the state folder alone has it."""
     keep_result(tmp_path / "state", tmp_path / "run", RESULT)
     assert not (tmp_path / "run").exists()
-    (tmp_path / "run" / hardware_result.SHOWN).mkdir(parents=True)
+    (tmp_path / "run" / hardware_result.EXTRACT_FOLDER).mkdir(parents=True)
     keep_result(tmp_path / "state", tmp_path / "run", RESULT)
-    for folder in (tmp_path / "state" / hardware_result.FOLDER, tmp_path / "run" / hardware_result.SHOWN):
+    for folder in (tmp_path / "state" / hardware_result.FOLDER, tmp_path / "run" / hardware_result.EXTRACT_FOLDER):
         assert read_results(folder) == {PF: RESULT}
 
 

@@ -80,7 +80,7 @@ def test_a_file_that_is_not_inits_is_refused_by_its_place(text: str, place: str)
 def test_what_a_pod_may_not_have_is_named(settings: dict[str, object], terms: dict[str, object], reason: str) -> None:
     """By the words that the scheduler uses."""
     vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings(**settings))  # type: ignore[arg-type]
-    refused = PfOffer(**terms).refused(vf, {"team-a"})  # type: ignore[arg-type]
+    refused = PfOffer(**terms).refusal(vf, {"team-a"})  # type: ignore[arg-type]
     assert refused.startswith(reason)
     assert bool(refused) == bool(reason)
 
@@ -110,7 +110,7 @@ def test_what_a_pod_may_not_have_is_named(settings: dict[str, object], terms: di
 def test_a_pf_is_for_the_namespaces_of_its_offer(namespaces: tuple[str, ...], of_pod: set[str], reason: str) -> None:
     """Without a list it is for all."""
     vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings())
-    assert PfOffer(namespaces=namespaces).refused(vf, of_pod) == reason
+    assert PfOffer(namespaces=namespaces).refusal(vf, of_pod) == reason
 
 
 def test_patterns_match_as_those_of_fnmatch_do() -> None:

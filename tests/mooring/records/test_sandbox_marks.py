@@ -11,7 +11,7 @@ import pytest
 
 from mooring.errors import RecordError
 from mooring.files import write_file
-from mooring.records.sandbox_marks import FOLDER, are_needed, claim, is_marked, marked, promise_marks
+from mooring.records.sandbox_marks import FOLDER, are_needed, claim, is_marked, mark_call, promise_marks
 
 _MARKS = 3000
 UID = "8c2f0001-0000-4000-8000-000000000001"
@@ -23,7 +23,7 @@ def marks(run: Path) -> list[str]:
 
 def test_a_call_has_a_mark_while_it_lasts(tmp_path: Path) -> None:
     """Named by the pod and a random number; nothing of it is left."""
-    with marked(tmp_path, UID), marked(tmp_path, UID):
+    with mark_call(tmp_path, UID), mark_call(tmp_path, UID):
         first, second = marks(tmp_path)
         assert first.startswith(f"{UID}.")
         assert first != second
@@ -42,7 +42,7 @@ def test_a_shim_that_starts_meanwhile_hinders_no_mark(tmp_path: Path) -> None:
         starting = pool.submit(start_again_and_again)
         try:
             for _ in range(_MARKS):
-                with marked(tmp_path, UID):
+                with mark_call(tmp_path, UID):
                     assert is_marked(tmp_path, UID)
         finally:
             over.set()
@@ -52,14 +52,14 @@ def test_a_shim_that_starts_meanwhile_hinders_no_mark(tmp_path: Path) -> None:
 
 def test_a_failed_call_leaves_no_mark(tmp_path: Path) -> None:
     """Whatever ends the block."""
-    with pytest.raises(KeyboardInterrupt), marked(tmp_path, UID):
+    with pytest.raises(KeyboardInterrupt), mark_call(tmp_path, UID):
         raise KeyboardInterrupt
     assert marks(tmp_path) == []
 
 
 def test_the_first_add_claims_the_mark_and_others_of_its_sandbox_agree(tmp_path: Path) -> None:
     """Multus makes an ADD for each network of a sandbox; another sandbox of the pod gets none."""
-    with marked(tmp_path, UID):
+    with mark_call(tmp_path, UID):
         assert claim(tmp_path, UID, "box1") == "granted"
         assert [claim(tmp_path, UID, container) for container in ("box1", "box2", "box1")] == [
             "granted",
@@ -72,14 +72,14 @@ def test_the_first_add_claims_the_mark_and_others_of_its_sandbox_agree(tmp_path:
 
 def test_a_pods_mark_is_not_another_pods(tmp_path: Path) -> None:
     """Nor that of a pod whose uid begins with the same letters."""
-    with marked(tmp_path, UID):
+    with mark_call(tmp_path, UID):
         assert claim(tmp_path, UID[:-1], "box1") == "none"
         assert claim(tmp_path, "other", "box1") == "none"
 
 
 def test_two_calls_of_one_pod_have_a_sandbox_each(tmp_path: Path) -> None:
     """The kubelet asks again while the runtime still works on its first try: each sandbox claims one mark."""
-    with marked(tmp_path, UID), marked(tmp_path, UID):
+    with mark_call(tmp_path, UID), mark_call(tmp_path, UID):
         assert [claim(tmp_path, UID, box) for box in ("box1", "box2", "box1", "box3")] == [
             *("granted", "granted", "granted"),
             "taken",
@@ -89,14 +89,14 @@ def test_two_calls_of_one_pod_have_a_sandbox_each(tmp_path: Path) -> None:
 def test_one_sandbox_after_the_other_has_its_own_mark(tmp_path: Path) -> None:
     """The first one's claim does not last."""
     for box in ("box1", "box2"):
-        with marked(tmp_path, UID):
+        with mark_call(tmp_path, UID):
             assert claim(tmp_path, UID, box) == "granted"
 
 
 TWO_AT_ONCE = """
 import sys, threading
 from pathlib import Path
-from mooring.records.sandbox_marks import claim, marked
+from mooring.records.sandbox_marks import claim, mark_call
 
 run, place = Path(sys.argv[1]), threading.current_thread()
 outcomes, opened, at = [], 0, None
@@ -114,7 +114,7 @@ def watch(event, _given):
 
 sys.addaudithook(watch)
 for step in range(1, 9):
-    with marked(run, "u1"):
+    with mark_call(run, "u1"):
         outcomes.clear()
         opened, thread, at = 0, threading.Thread(target=second), step
         outcomes.append(claim(run, "u1", "box1"))
@@ -137,8 +137,8 @@ def test_of_two_sandboxes_at_once_one_claims_the_mark(tmp_path: Path) -> None:
 def test_the_mark_of_a_killed_shim_is_none(tmp_path: Path) -> None:
     """Its lock ends with the process, without a moment for cleaning up; the next shim removes the file."""
     program = (
-        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import marked\n"
-        "with marked(Path(sys.argv[1]), sys.argv[2]): print('marked', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import mark_call\n"
+        "with mark_call(Path(sys.argv[1]), sys.argv[2]): print('marked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), UID], stdout=subprocess.PIPE) as shim:
         assert shim.stdout is not None
@@ -155,7 +155,7 @@ def test_the_mark_of_a_killed_shim_is_none(tmp_path: Path) -> None:
 
 def test_a_starting_shim_leaves_marks_that_are_held(tmp_path: Path) -> None:
     """A test of hardware holds one as well."""
-    with marked(tmp_path, UID):
+    with mark_call(tmp_path, UID):
         promise_marks(tmp_path / "state", tmp_path, "1")
         assert claim(tmp_path, UID, "box1") == "granted"
 
@@ -170,7 +170,7 @@ def test_what_is_being_made_is_not_a_mark_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("uid", ["", "../../etc", "a/b", "a.b", "x" * 64])
 def test_a_uid_that_is_not_a_files_name_is_refused(tmp_path: Path, uid: str) -> None:
     """Before anything is written."""
-    with pytest.raises(RecordError, match="is not a pod uid"), marked(tmp_path, uid):
+    with pytest.raises(RecordError, match="is not a pod uid"), mark_call(tmp_path, uid):
         pass
     assert not (tmp_path / FOLDER).exists()
 

@@ -22,9 +22,9 @@ def test_what_is_written_is_read() -> None:
 
 def test_it_is_said_whose_devices_a_container_lacks() -> None:
     """Of VFs, of GPUs, or of both."""
-    assert ONE.what == "VF 0000:04:00.5"
-    assert THIRD.what == "VF 0000:04:00.5; GPU 0000:1b:00.0, 0000:43:00.0"
-    assert WithoutDevices("ml/web", "8c2f", "gpus", "77aa", (), gpus=("0000:1b:00.0",)).what == "GPU 0000:1b:00.0"
+    assert ONE.summary == "VF 0000:04:00.5"
+    assert THIRD.summary == "VF 0000:04:00.5; GPU 0000:1b:00.0, 0000:43:00.0"
+    assert WithoutDevices("ml/web", "8c2f", "gpus", "77aa", (), gpus=("0000:1b:00.0",)).summary == "GPU 0000:1b:00.0"
 
 
 def test_a_field_of_a_newer_shim_is_ignored() -> None:

@@ -255,7 +255,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.state.machine.ExtenderPods", RecordedExtenderPods)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
-        patch.setattr("mooring.http.application.accepting", accepting)
+        patch.setattr("mooring.http.application.accept_connections", accepting)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         patch.setattr(secrets, "token_hex", lambda length: chance.randbytes(length).hex())
         # A collection would end forgotten generators at any time: no two runs would be equal.

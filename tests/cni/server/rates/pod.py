@@ -23,7 +23,7 @@ from mooring.records.node_offer import NAME
 from mooring.records.pod_record import PodRecord, dump_pod_record
 from mooring.records.rates_exchange import (
     HANDED_OVER,
-    LISTED,
+    RATES_LIST,
     STATES,
     HandedOverRates,
     RatesState,
@@ -167,7 +167,7 @@ class Pod:
 
     def say_listed(self) -> None:
         """Let the advertiser say that it has left all files that there are."""
-        (self.root / "run" / LISTED).write_text("")
+        (self.root / "run" / RATES_LIST).write_text("")
 
     def rates(self) -> tuple[VfRates, ...]:
         """Return what the PF has."""

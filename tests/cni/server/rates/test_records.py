@@ -9,7 +9,7 @@ from mooring.locks import hold
 from mooring.records import extract
 from mooring.records.rates_exchange import (
     HANDED_OVER,
-    LISTED,
+    RATES_LIST,
     STATES,
     RatesState,
 )
@@ -43,7 +43,7 @@ def test_after_a_boot_the_record_stays_until_the_advertiser_has_listed_the_pods(
     pod.server().look(0)
     (pod.root / "state/pods/u1.json").unlink()
     pod.release()
-    given, listed = pod.root / "run" / HANDED_OVER / "u1.json", pod.root / "run" / LISTED
+    given, listed = pod.root / "run" / HANDED_OVER / "u1.json", pod.root / "run" / RATES_LIST
     text = given.read_text()
     given.unlink()
     listed.unlink()

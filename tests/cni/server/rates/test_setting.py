@@ -30,9 +30,9 @@ def test_what_the_nic_refuses_is_tried_again_and_is_not_in_force(pod: Pod, event
         server.look(second)
     state = pod.state()
     assert state is not None
-    assert state.refused is not None
-    assert (state.in_force, state.refused.pci) == (False, pci(0))
-    assert "pf 'enp4s0f0' refuses min_tx_rate 5000, max_tx_rate 8000 for vf 0" in state.refused.why
+    assert state.refusal is not None
+    assert (state.in_force, state.refusal.pci) == (False, pci(0))
+    assert "pf 'enp4s0f0' refuses min_tx_rate 5000, max_tx_rate 8000 for vf 0" in state.refusal.why
     assert pod.value("rates_failures_total") == 2
     assert len([each for each in events if each["event"] == "rates are not in force yet"]) == 1
     assert pod.value("pending_rates") == 1
@@ -54,7 +54,7 @@ def test_no_rate_is_raised_beyond_the_line_rate_or_the_offer(pod: Pod) -> None:
     server.look(0)
     state = pod.state()
     assert state is not None
-    assert "min rates of 101000 Mb/s would exceed its line rate of 100000 Mb/s" in str(state.refused)
+    assert "min rates of 101000 Mb/s would exceed its line rate of 100000 Mb/s" in str(state.refusal)
     (pod.root / "state" / NAME).write_text(node_offer(keep_percent=10))
     pod.hand_over(VfRates(40_000, 50_000), VfRates(31_000), VfRates(), generation=2)
     server.look(1)
