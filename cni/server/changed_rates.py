@@ -150,7 +150,7 @@ class ChangedRates:
             return state
         except RatesRefusedError as error:
             self._postpone(uid, str(error), now)
-            return RatesState(state.pod, state.generation, in_force=False, refused=Refusal(error.pci, str(error)))
+            return RatesState(state.pod, state.generation, in_force=False, refusal=Refusal(error.pci, str(error)))
         except LeavingVfError as error:
             self._postpone(uid, str(error), now)
             return RatesState(state.pod, state.generation, in_force=False)

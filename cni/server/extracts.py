@@ -16,7 +16,7 @@ from mooring.folders import read_folder
 from mooring.locks import LockBusyError, hold
 from mooring.records import extract, hardware_result, ledger, pod_record
 from mooring.records.ledger import LedgerEntry
-from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS, WITHOUT_GUID
+from mooring.records.run_folder import ADVERTISER, IN_PREPARATION, READERS, READY, VERSIONS, WITHOUT_GUID
 
 _log = structlog.get_logger()
 # The extract of an unreadable entry: it is unreadable too.
@@ -29,7 +29,7 @@ def make_folders(run: Path) -> None:
     for folder in (extract.VFS, extract.PODS, hardware_result.EXTRACT_FOLDER):
         make_folder(run / folder, 0o750, READERS)
     make_folder(run / ADVERTISER, 0o770, READERS)
-    for public in (VERSIONS, Path(READY).parent, PREPARING, WITHOUT_GUID):
+    for public in (VERSIONS, Path(READY).parent, IN_PREPARATION, WITHOUT_GUID):
         make_folder(run / public, 0o755)
 
 

@@ -98,9 +98,7 @@ def cost(chosen: Sequence[int], spreading: PfSpread | None) -> int:
 @each_and_shared
 @pytest.mark.parametrize("spreading", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_placement_is_found_exactly_when_there_is_one(
-    seed: int, spreading: PfSpread | None, is_shared: bool
-) -> None:
+def test_a_placement_is_found_exactly_when_there_is_one(seed: int, spreading: PfSpread | None, is_shared: bool) -> None:
     """As the oracle says, valid, never out of budget, and packed or spread as far as any placement could be."""
     random = Random(f"{seed} {spreading}")
     found, count = 0, 1000 if is_shared else 2000
