@@ -9,7 +9,7 @@ from scheduler.cache import pod_counts as pod_counts
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
-from scheduler.kube.selection.selectors import select_labels
+from scheduler.kube.selection.selectors import EVERYTHING, select_labels
 
 
 def affinity_info(app: str, namespace: str = "a", *required_anti_affinity: Term) -> AffinityInfo:
@@ -18,6 +18,17 @@ def affinity_info(app: str, namespace: str = "a", *required_anti_affinity: Term)
 
 def about(app: str, *namespaces: str) -> Question:
     return Question((Scope(select_labels({"app": app}), frozenset(namespaces or ("a",))),))
+
+
+def test_a_change_of_namespace_labels_counts_again() -> None:
+    pods, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
+    pods.shift(0, affinity_info("p"), 1)
+    assert pods.counts(Question((within,)), 1).tolist() == [0]
+    assert pods.put_namespace("a", {"team": "x"})
+    assert not pods.put_namespace("a", {"team": "x"})
+    assert pods.counts(Question((within,)), 1).tolist() == [1]
+    pods.remove_namespace("a")
+    assert pods.counts(Question((within,)), 1).tolist() == [0]
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

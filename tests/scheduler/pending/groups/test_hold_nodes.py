@@ -24,6 +24,8 @@ def scene(make_story: MakeStory) -> Story:
 
 @stories(
     {
+        # Each pod that ends leaves one VF, and each member needs two of one node: others get none of what is kept.
+        "where it adds up": f"nodes n-0..3 | put small-0..7 vfs=1 | {HOLD} | stream 200 > pair-0..1",
         # A group of one rack waits where a member fits now, until fewer pods are in the way in another one.
         "in the domain where the most fit": """
             nodes a-0..2 rack=a | nodes b-0..2 rack=b | nodes c-0..2 rack=c | nodes d-0..2 rack=d | put small-0..23
