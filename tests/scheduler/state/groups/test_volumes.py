@@ -168,7 +168,7 @@ RELEASED = "run | assigned"
         "need the most members that any of their decisions needed": f"""
             {READY} | nodes n4 | min 2 | come m3 | run | end m1 | end m2 | bind_volume m0 | run""",
         "are not written for a pod that asks for something else while its volumes are bound": f"""
-            nodes n1 | claim a | volume pv-a | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE}
+            nodes n1 | claim a | volume pv-a {ANYWHERE} | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE}
             | bind_volume p | {RELEASED} | told nodes are available""",
     },
     REQUEST={
