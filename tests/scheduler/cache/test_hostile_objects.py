@@ -15,6 +15,7 @@ from mooring import names
 from mooring.annotations.inventory import Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Synced
+from scheduler.kube.host_ports import pack_ports
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.conftest import BOOT, Json
 from tests.scheduler.group_life import Life, binds
@@ -112,6 +113,15 @@ def test_a_selector_of_labels_that_no_node_has_costs_no_pass_over_the_nodes(life
     before = held()
     assert binds(life.machine.step(0.0) or ())
     assert held() - before < MIB
+
+
+def test_thousands_of_host_ports_take_little_room(held: Held) -> None:
+    """Forty pods may have 4,096 each, on an address of its own or each on another."""
+    before, numbers = held(), range(1, 4097)
+    kept = [pack_ports([(number, "TCP", f"10.0.0.{pod}") for number in numbers]) for pod in range(40)]
+    kept += [pack_ports([(number, "TCP", f"10.{pod}.0.{number}") for number in numbers]) for pod in range(40)]
+    assert held() - before < 3 * MIB
+    assert len(kept) == 80
 
 
 def test_pods_that_all_differ_leave_nothing_when_they_are_gone(life: Life, held: Held) -> None:

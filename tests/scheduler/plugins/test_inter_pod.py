@@ -13,9 +13,8 @@ import pytest
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference import plugins as rules
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
-from tests.scheduler.reference.world import Json, World, random_node, random_pod, random_world
+from tests.scheduler.reference.world import REQUIRED, Json, World, random_node, random_pod, random_world
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
 FOO = {"matchExpressions": [{"key": "foo", "operator": "Exists"}]}
 NO_FOO = {"matchExpressions": [{"key": "foo", "operator": "DoesNotExist"}]}

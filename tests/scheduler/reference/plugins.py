@@ -8,13 +8,9 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from tests.scheduler.reference.world import Json, World
+from tests.scheduler.reference.world import PREFERRED, REQUIRED, ZONE, Json, World
 
-HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-REQUIRED, PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def labels_of(thing: Json) -> dict[str, str]:

@@ -14,6 +14,8 @@ OWNERS = (
 
 IMAGES = ("small", "reg:5000/large", "huge:latest", "huge@sha256:1", "absent")
 ZONE = "topology.kubernetes.io/zone"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(slots=True)
@@ -77,10 +79,8 @@ def random_pod(random: Random) -> Json:
     for kind in ("podAffinity", "podAntiAffinity"):
         if random.random() < 0.4:
             affinity[kind] = {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    _term(random) for _ in range(random.choice([0, 1, 1, 2]))
-                ],
-                "preferredDuringSchedulingIgnoredDuringExecution": [
+                REQUIRED: [_term(random) for _ in range(random.choice([0, 1, 1, 2]))],
+                PREFERRED: [
                     {"weight": random.randint(1, 100), "podAffinityTerm": _term(random)}
                     for _ in range(random.choice([0, 1, 2]))
                 ],
