@@ -187,8 +187,8 @@ def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
         return False
     if netns.is_same(entry.netns.path, entry.netns.cookie):
         return True
-    return node.sysfs.exists(entry.pci) and not in_host_netns(node, entry, _within(deadline))
+    return node.sysfs.exists(entry.pci) and not in_host_netns(node, entry, _return_limit_s(deadline))
 
 
-def _within(deadline: float) -> float:
+def _return_limit_s(deadline: float) -> float:
     return min(RETURNS_S, max(deadline - time.monotonic(), 0.1))

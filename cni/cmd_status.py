@@ -14,7 +14,7 @@ _NO_POD = "status"
 
 
 def run(node: Node, call: Call) -> None:
-    """Raise CniError 50 if ADD could not read pod records, and so could not tell whether a pod has VFs."""
+    """Raise CniError 50 if ADD could not read pod records, and so does not know whether a pod has VFs."""
     if sends_annotations(call.conf):
         return
     try:

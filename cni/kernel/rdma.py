@@ -161,7 +161,7 @@ def _set(index: int, attributes: Mapping[int, bytes]) -> None:
     """Change a device; raise OSError. ENODEV stands for a missing device, for which the kernel reports EINVAL.
 
     A device is missing too while it is moved (disable_device, ib_device_get_by_index). It may be listed again as soon
-    as the error is here, so the list does not tell. Source: nldev_set_doit, which has no other EINVAL for what is sent.
+    as the error is here, so the list is no proof. Source: nldev_set_doit, which has no other EINVAL for what is sent.
     """
     try:
         rdma_netlink.exchange(rdma_netlink.SET, {**_at(index), **attributes})

@@ -172,7 +172,7 @@ def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
 
 
 def probed_mac(current: VfSettings, netdev_mac: str | None) -> str | None:
-    """Return the MAC from which a VF can get its missing node GUID: its admin MAC, or else that of its netdev.
+    """Return the MAC from which a VF can get its missing node GUID: its admin MAC, otherwise that of its netdev.
 
     Return None if the PF does not report admin MACs, or the VF has no MAC at all.
     """

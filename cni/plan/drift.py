@@ -111,7 +111,7 @@ def from_kernel(entry: LedgerEntry, live: LiveState, mtu: int | None, result_int
 
 
 def _recorded_address(entry: LedgerEntry) -> str | None:
-    """Return the expected hardware address: the recorded MAC, or for IPoIB the GUID, or else the original address."""
+    """Return the expected hardware address: the recorded MAC, or for IPoIB the GUID, otherwise the original address."""
     original = entry.original.netdev_mac
     is_ipoib = original is not None and len(original) == _IPOIB_CHARS
     return (entry.set.guid if is_ipoib else entry.set.mac) or original

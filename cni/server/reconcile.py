@@ -142,7 +142,7 @@ def _records(node: Node, entries: Collection[LedgerEntry]) -> frozenset[str] | N
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
     """Return the place of each VF, without waiting; each namespace is entered only once."""
     alive = {space: _may_be_alive(space) for space in {entry.netns for entry in entries}}
-    return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+    return {entry.pci: "pod" if alive[entry.netns] else _place_without_netns(node, entry) for entry in entries}
 
 
 def _is_lost(node: Node, entry: LedgerEntry) -> bool:
@@ -162,7 +162,7 @@ def _may_be_alive(space: ledger.Netns) -> bool:
         return True
 
 
-def _outside(node: Node, entry: LedgerEntry) -> Place:
+def _place_without_netns(node: Node, entry: LedgerEntry) -> Place:
     """Return the place of a VF whose namespace is gone: on the host (also if it no longer exists), or away."""
     try:
         return "host" if not node.sysfs.exists(entry.pci) or in_host_netns(node, entry, limit_s=0) else "away"

@@ -154,18 +154,18 @@ def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], results:
     if netns.own_cookie() != space.cookie:
         return
     # The mounted sysfs still shows the host in this thread, because a mount keeps its namespace.
-    with own_sysfs() as inside, _folder(node.sysfs.root) as host:
+    with own_sysfs() as pod_root, _folder(node.sysfs.root) as host_root:
         for entry in entries:
-            results.in_pod[entry.pci] = _in_pod(node, inside, host, entry)
+            results.in_pod[entry.pci] = _in_pod(node, pod_root, host_root, entry)
 
 
-def _in_pod(node: Node, inside: int, host: int, entry: LedgerEntry) -> VfCounters:
-    netdev = netdev_counters(inside, entry.pci)
+def _in_pod(node: Node, pod_root: int, host_root: int, entry: LedgerEntry) -> VfCounters:
+    netdev = netdev_counters(pod_root, entry.pci)
     if not netdev and entry.original.name is not None and entry.original.parent is None:
-        netdev = named_netdev_counters(inside, entry.ifname)
-    if entry.rdma is None or has_rdma_device(host, entry.pci):
+        netdev = named_netdev_counters(pod_root, entry.ifname)
+    if entry.rdma is None or has_rdma_device(host_root, entry.pci):
         return VfCounters(netdev=netdev)
-    ports, hardware = rdma_counters(inside, entry.pci, node.sysfs.rdma(entry.pci))
+    ports, hardware = rdma_counters(pod_root, entry.pci, node.sysfs.rdma(entry.pci))
     return VfCounters(netdev=netdev, ports=ports, hardware=hardware)
 
 
