@@ -1,6 +1,7 @@
 """The schedulers as processes, ours and a real kube-scheduler, beside an API server."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import yaml
 from devcluster.processes import free_ports
 from mooring import names
 from mooring.kube.client import Client
-from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.cluster import NODES, Cluster, beside
 from tests.support.polling import until
 
 ALONE = ("--leader-elect", "false")
@@ -137,8 +138,14 @@ class RealCluster(Cluster):
         scheme = "https" if extender.get("enableHTTPS") else "http"
         config["extenders"][0] |= {"urlPrefix": f"{scheme}://127.0.0.1:{port}/scheduler"} | extender
         own = scheduler(self, *ALONE, f"--extender-addr=127.0.0.1:{port}", *ours)
-        async with own, kube_scheduler(config, self.kubeconfig, self.folder):
+        async with own, kube_scheduler(config, self.kubeconfig, self.folder), beside(self._stir()):
             yield
+
+    async def _stir(self) -> None:
+        """Make events: kube-scheduler asks again at its own, perhaps before ours has seen a deletion."""
+        for number in itertools.count():
+            await self.patch(f"{NODES}/n1", metadata={"labels": {"event": str(number)}})
+            await asyncio.sleep(1.0)
 
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
