@@ -68,15 +68,13 @@ class Disruptions:
             if job is None or len(uids) < 2:
                 continue
             ends_after = None
-            if self.cuts is not None and not self._is_over and self.cuts.random() < 0.5:
+            if self.cuts is not None and self.cuts.random() < 0.5:
                 ends_after = self.cuts.randrange(len(uids), 2 * len(uids))
             self.orders.append(_Order(process, job, uids, ends_after))
 
     def stop(self) -> None:
         """Kill nobody any more."""
         self._is_over = True
-        for one in self.orders:
-            one.ends_after = None
 
     def see_status(self, process: str, body: Json) -> None:
         """Note a pod that is marked."""
@@ -99,7 +97,9 @@ class Disruptions:
         return [one for one in self.orders if one.process == process and uid in one.uids][-1:]
 
     def _cut(self, order: _Order) -> None:
-        if order.ends_after is not None and len(order.marked) + len(order.deleted) >= order.ends_after:
+        if self._is_over or order.ends_after is None:
+            return
+        if len(order.marked) + len(order.deleted) >= order.ends_after:
             order.ends_after, order.is_cut = None, True
             self.met["between deletions" if order.deleted else "before deletions"] += 1
             self.kill(order.process)

@@ -18,7 +18,7 @@ from mooring import names
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
-from scheduler.cycle.preemption.potential_victims import whole_group_of, whole_min
+from scheduler.cycle.preemption.potential_victims import is_terminating, whole_group_of, whole_min
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
@@ -27,6 +27,7 @@ from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _API = "scheduling.k8s.io/v1beta1"
+_CONTROLLER = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
 _CONTROLLERS = "/apis/batch/v1/namespaces/default/jobs"
 
 _INDEX, _SLICE = "batch.kubernetes.io/job-completion-index", 2
@@ -93,13 +94,7 @@ class Jobs:
         if sum(job.name.encode()) % 3:
             run = f"{job.name}-{len(self.owners)}"
             made = self.api.call("POST", _CONTROLLERS, {"metadata": {"name": run}})
-            self.controllers[job.name] = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": run,
-                "uid": made["metadata"]["uid"],
-                "controller": True,
-            }
+            self.controllers[job.name] = _CONTROLLER | {"name": run, "uid": made["metadata"]["uid"]}
         for _ in range(job.size):
             self.add_member(job)
 
@@ -193,7 +188,7 @@ class Jobs:
             job, uids = self.jobs[name], self.members[name]
             mine = {bind.pod_info.uid: bind.assigned for bind in binds if bind.pod_info.uid in uids}
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
-            placed = [one for one in known if not _is_leaving(one)]
+            placed = [one for one in known if not is_terminating(one)]
             before = [one for one in placed if one.uid not in mine]
             owners, holder = {self.owners[uid] for uid in mine}, machine.pending_groups.room_owner
             self.met["completed"] += len(mine) >= job.min > 1
@@ -255,10 +250,8 @@ class Jobs:
                 others |= {one.uid for one in pods if one.is_live}
                 lives = [self.lives[uid] for uid in others & self.lives.keys()]
                 self.lives[pod.uid] = max(lives, default=len(self.lives))
-                self.times[pod.uid] = (
-                    pod.created,
-                    pod.condition("PodScheduled").get("lastTransitionTime", pod.created),
-                )
+                bound = pod.condition("PodScheduled").get("lastTransitionTime", pod.created)
+                self.times[pod.uid] = pod.created, bound
 
     def _check_racks(
         self, job: Job, machine: Machine, before: Sequence[AssignedPod], mine: Mapping[str, AssignedPod]
@@ -308,7 +301,7 @@ class Jobs:
         placed_pods = [one for uid in placed if (one := cache.assigned(uid)) is not None and uid not in gone]
         self._check_slices(job, [*placed_pods, *kept], {one.uid for one in kept})
         for node in {one.node for one in kept}:
-            stay = [one for one in cache.assigned_pods_on(node) if one.uid not in gone and not _is_leaving(one)]
+            stay = [one for one in cache.assigned_pods_on(node) if one.uid not in gone and not is_terminating(one)]
             every = [*stay, *(one for one in kept if one.node == node)]
             held = Counter(pci for one in every for pci in _vfs(one))
             twice = {pci for one in kept if one.node == node for pci in _vfs(one) if held[pci] > 1}
@@ -364,7 +357,3 @@ def _index(pod: PodState) -> int:
 
 def _vfs(assigned: AssignedPod) -> list[str]:
     return [vf.pci for vf in assigned.assignment.vfs] if assigned.assignment is not None else []
-
-
-def _is_leaving(assigned: AssignedPod) -> bool:
-    return assigned.affinity_info is not None and assigned.affinity_info.is_terminating
