@@ -1,5 +1,6 @@
 """A machine with constraints, and what comes out of it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -71,7 +72,7 @@ class Life(group_life.Life):
         return found if isinstance(found, Bind) else refusal(found.message)
 
 
-class KindStory:
+class KindStory(ABC):
     """Pods by name that request units of a kind; each that is bound is shown by the watch."""
 
     def __init__(self, life: Life) -> None:
@@ -94,8 +95,9 @@ class KindStory:
         self.life.see(pod)
         return self.given(found)
 
+    @abstractmethod
     def given(self, bind: Bind) -> str:
-        raise NotImplementedError
+        """Return what a pod is given, as stories write it."""
 
 
 def _kind_annotations(prefix: str, fields: dict[str, Any]) -> dict[str, Any]:
