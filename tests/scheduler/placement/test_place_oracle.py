@@ -195,6 +195,9 @@ def test_equal_calls_share_a_remembered_outcome() -> None:
     other = place(demands, [PfCapacity(50, capacity.mbps + 1) for capacity in roomy], steps=steps)
     assert isinstance(other, Fit)
     assert steps.spent > searched
+    searched = steps.spent
+    place(demands, roomy, "spread", steps=steps)
+    assert steps.spent > searched, "what is preferred is part of a call"
 
 
 def test_pods_with_distinct_pfs_leave_room_for_as_many_more_as_fit() -> None:
