@@ -4,7 +4,6 @@ A call that is cancelled kills its plugin at once, as containerd does when its c
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devcluster.runtime import cnicalls
+from devcluster.runtime.child import kill_group
 from devcluster.runtime.cnicalls import LOOPBACK, Attachment, Document, Network, NetworkError
 
 _COMMANDS = {"add": "ADD", "delete": "DEL"}  # libcni's errors name the verb, plugins get the command.
@@ -86,12 +86,13 @@ def _loopback(attachment: Attachment) -> Attachment:
 
 async def _execute(executable: Path, environment: Mapping[str, str], stdin: str) -> tuple[int, str, str]:
     pipe = asyncio.subprocess.PIPE
-    plugin = await asyncio.create_subprocess_exec(executable, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+    plugin = await asyncio.create_subprocess_exec(
+        executable, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
     try:
         stdout, stderr = await plugin.communicate(stdin.encode())
     except asyncio.CancelledError:
-        with contextlib.suppress(ProcessLookupError):
-            plugin.kill()
+        kill_group(plugin)
         await plugin.wait()
         raise
     return await plugin.wait(), stdout.decode(errors="replace"), stderr.decode(errors="replace")

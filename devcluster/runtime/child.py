@@ -105,19 +105,29 @@ class Child:
         pipe = asyncio.subprocess.PIPE
         enter = ("nsenter", f"--target={self.pid}", "--net", "--mount", "/bin/busybox", "env", "-i")
         beside = await asyncio.create_subprocess_exec(
-            *enter, *self.variables, *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            *(*enter, *self.variables, *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
         )
         try:
             stdout, stderr = await asyncio.wait_for(beside.communicate(), limit_s)
         finally:
             if beside.returncode is None:
-                beside.kill()
+                kill_group(beside)
             status = await beside.wait()
         return status, stdout, stderr
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+def kill_group(leader: asyncio.subprocess.Process) -> None:
+    """Kill a process and what it has started: asyncio waits until all of them have closed its pipes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)
 
 
 async def launch(start: Start) -> Child:

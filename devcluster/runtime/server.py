@@ -51,12 +51,14 @@ async def serving(socket: Path, folder: Path, chain: Chain, further_images: Sequ
 
 
 async def _end(calls: _Calls) -> None:
-    """Wait for calls whose clients have gone: they still give back what they took, which `stop_all` does not see."""
-    if calls:
+    """Wait for calls whose clients have gone: they still give back what they took, which `stop_all` does not see.
+
+    What lasts longer than the grace time is cancelled, and so is what it begins then.
+    """
+    while calls:
         _, late = await asyncio.wait(calls, timeout=_STOP_GRACE_S)
         for call in late:
             call.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
 
 
 def _methods(service: str, names: Sequence[str], runtime: FakeRuntime, calls: _Calls) -> grpc.GenericRpcHandler:

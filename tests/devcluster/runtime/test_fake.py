@@ -312,6 +312,17 @@ async def test_a_container_sees_exactly_the_devices_it_was_given(
     assert described["envs"] == [{"key": "PURPOSE", "value": "test"}]
 
 
+async def test_a_command_ends_at_its_limit_with_all_that_it_has_started(
+    tmp_path: Path, recorder: Recorder, sandbox_config: Configure, container_config: Configure
+) -> None:
+    config = sandbox_config("p1")
+    async with _runtime(tmp_path) as stub:
+        container = await _start(stub, await _run(stub, config), container_config("main"), config)
+        command = cri.ExecSyncRequest(container_id=container, cmd=["sh", "-c", "sleep 600; true"], timeout=1)
+        with pytest.raises(grpc.aio.AioRpcError, match="'sh' ran into its limit"):
+            await stub.ExecSync(command, timeout=60)
+
+
 async def test_a_running_container_pins_no_other_pods_network_namespace(
     tmp_path: Path, recorder: Recorder, sandbox_config: Configure, container_config: Configure
 ) -> None:
