@@ -76,7 +76,7 @@ new_vfs() {
 # A VF's driver takes a netdev's old address from its tables later, after a command without an answer
 # (mlx5e_set_rx_mode_work of en_main.c).
 same_soon() {
-  for turn in $(seq 20); do same >/tmp/same; [ "$(cat /tmp/same)" != same ] || break; sleep 0.5; done; cat /tmp/same
+  for turn in $(seq 60); do same >/tmp/same; [ "$(cat /tmp/same)" != same ] || break; sleep 0.5; done; cat /tmp/same
 }
 # broken CALL KIND PERMILLE NAME [OPCODE FUNCTION]: break the command that lies so far into the call
 broken() {
