@@ -2,7 +2,10 @@
 
 import random
 
-from scheduler.kube.host_ports import ALL_ADDRESSES, MAX_ADDRESSES, HostPort, PortRequest, pack_ports
+import msgspec
+
+from scheduler.kube.host_ports import ALL_ADDRESSES, MAX_ADDRESSES, HostPort, PortRequest, host_ports, pack_ports
+from scheduler.kube.objects import PodSpec
 
 
 def clash(one: HostPort, other: HostPort) -> bool:
@@ -27,6 +30,15 @@ def test_ports_clash_as_two_of_them_do() -> None:
         assert PortRequest(pack_ports(wanted)).clash(map(pack_ports, taken)) is expected, (wanted, taken)
         seen.add(expected)
     assert seen == {False, True}
+
+
+def test_ports_of_containers_and_sidecars_are_read_with_protocol_and_address() -> None:
+    """No address, 0.0.0.0, means all of them; a port without a host port is none."""
+    udp, sidecar = {"hostPort": 80, "protocol": "UDP", "hostIP": "10.0.0.1"}, {"hostPort": 82, "hostIP": "0.0.0.0"}
+    init = [{"name": "i", "ports": [{"hostPort": 81}]}, {"name": "s", "ports": [sidecar], "restartPolicy": "Always"}]
+    spec = {"containers": [{"name": "c", "ports": [udp, {"containerPort": 83}]}], "initContainers": init}
+    ports = list(host_ports(msgspec.convert(spec, PodSpec)))
+    assert ports == [(80, "UDP", "10.0.0.1"), (82, "TCP", ALL_ADDRESSES)]
 
 
 def test_any_number_that_the_api_could_carry_is_kept() -> None:

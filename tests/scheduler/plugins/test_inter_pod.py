@@ -34,12 +34,16 @@ LETTERS = {
 
 
 def nodes(text: str) -> list[Json]:
-    """Make nodes: "a1" is a in zone 1, and "b" has no zone label."""
-    labels = {word[0]: {"zone": word[1:]} if word[1:] else {} for word in text.split()}
-    return [
-        {"metadata": {"name": name, "labels": {"node": name, HOST: name} | zone}, "spec": {}}
-        for name, zone in labels.items()
-    ]
+    """Make nodes: "a1" is a in zone 1, "b" has no zone label, "d!" is d with a taint, "r@" is r in rack 1."""
+    return [_node(word[0], word[1:]) for word in text.split()]
+
+
+def _node(name: str, marks: str) -> Json:
+    labels = {"node": name, HOST: name}
+    meanings = {"1": ("zone", "1"), "2": ("zone", "2"), "@": ("rack", "1")}
+    labels |= dict(meanings[mark] for mark in marks if mark in meanings)
+    taints = [{"key": "k", "effect": "NoSchedule"}] if "!" in marks else []
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
 
 
 def pod(on: str | None = None, labels: Json | None = None, namespace: str = "default", **spec: Any) -> Json:
@@ -125,6 +129,11 @@ def test_pods_of_another_revision_do_not_count_for_spreading(constraint: Json, e
     assert verdicts(pod_topology_spread, "a b", revisions("a1 a1 b2"), incoming) == expected
 
 
+def test_a_tainted_node_counts_for_spreading() -> None:
+    incoming = pod(labels={}, topologySpreadConstraints=[spread("node")])
+    assert verdicts(pod_topology_spread, "a b! y", crowd("aayyy"), incoming) == "s.s"
+
+
 BAR = term(selector={"matchLabels": {"bar": "1"}})
 BOTH = term(namespaces=["n2"], namespaceSelector=TEAM)
 OTHERS = {"matchExpressions": [*FOO["matchExpressions"], {"key": "rev", "operator": "NotIn", "values": ["1"]}]}
@@ -163,6 +172,13 @@ HERMIT = pod("a", {}, **apart(term()))
 def test_required_terms_of_both_sides_hold(assigned: list[Json], incoming: Json, expected: str) -> None:
     """The pod's own terms and the assigned pods' anti-affinity; the first pod of a group with affinity may start."""
     assert verdicts(inter_pod_affinity, FOUR, assigned, incoming) == expected
+
+
+@pytest.mark.parametrize(("homes", "expected"), [("", "f.f"), ("a", "fff"), ("r", "fff")])
+def test_the_exception_for_the_first_pod_of_a_group_applies_once(homes: str, expected: str) -> None:
+    """One pod of it in the domain of one of two labels is enough, even if no node can satisfy both terms."""
+    incoming = pod(**near(term(), term("rack")))
+    assert verdicts(inter_pod_affinity, "a1 b2@ r@", crowd(homes), incoming) == expected
 
 
 @pytest.mark.parametrize(

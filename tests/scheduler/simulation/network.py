@@ -101,7 +101,7 @@ class Network:
 
 @asynccontextmanager
 async def accepting(_address: str, connections: Connections, make: MakeProtocol, _tls: object) -> AsyncIterator[None]:
-    """Stand in for `mooring.http.connections.accepting`: the running process is reached in memory, by its Service.
+    """Stand in for `mooring.http.connections.accept_connections`: a process is reached in memory, by its Service.
 
     No connection is closed at a limit: a simulated client has no file descriptor.
     """
