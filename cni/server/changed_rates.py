@@ -136,7 +136,7 @@ class ChangedRates:
         return record
 
     def _verify(self, pod: PodRecord, handover: HandedOverRates) -> PodRates:
-        """Return verified rates of this pod; raise NotBelievedError before anything is parsed, or AnnotationError."""
+        """Return verified rates of this pod; raise SignatureError before anything is parsed, or AnnotationError."""
         signature = None if handover.signature is None else handover.signature.encode()
         if reason := self._keys.refusal(handover.rates.encode(), signature, RATES):
             raise SignatureError(reason)
