@@ -190,9 +190,8 @@ class Nominations(Part):
         ]
 
     def _withdraw(self, reservation: Reservation, now: float) -> list[Instruction]:
-        is_group, pods = reservation.group is not None, self.state.pending_pods
-        rooms = reservation.rooms.values()
-        stuck_rooms = [room for room in rooms if not is_group or self.preemption.awaits_vf(room.node)]
+        pods, rooms = self.state.pending_pods, reservation.rooms.values()
+        stuck_rooms = [room for room in rooms if self.preemption.awaits_vf(room.node)]
         if not stuck_rooms:
             self.state.reservations.end_vf_wait(reservation)
             return []

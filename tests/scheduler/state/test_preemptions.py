@@ -79,9 +79,14 @@ STORIES = {
     "a pod waits until the node has the VF back": f"""
         {STUCK} | why > n1: not eligible due to an unreleased VF of a deleted pod on the nominated node. | node n1 2
         | later > high@n1""",
-    # No other pod is preempted there, and it takes another node.
+    # The pod is in its backoff when the time is over.
+    "a VF that the node gets back in time is the pod's, whenever it is tried": f"""
+        {STUCK} | later > high:n1 | wait 58 | node n2 0 | now > high:n1 | node n1 2 | wait 2 | tick | wait 2
+        | now > high@n1""",
+    # Another attempt does not prolong it. No other pod is preempted there, and it takes another node.
     "the wait for a VF that the node does not get back ends": f"""
-        {STUCK} | later > high:n1 | wait 59 | tick | wait 1 | tick > {WITHDRAWN} | reservations > 0 | due > 62.0
+        {STUCK} | later > high:n1 | wait 10 | node n0 0 | now > high:n1 | wait 49 | tick | wait 1 | tick > {WITHDRAWN}
+        | reservations > 0 | lose n0 | due > 74.0
         | why > : 0/1 nodes are available: 1 node(s) did not release the VFs of deleted pods. | node n2
         | later > high@n2""",
     # A VF does not matter for cpu. The pod that gave the node up gets the VF; the next one may preempt there.
