@@ -10,10 +10,12 @@ import pytest
 from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.annotations.pf_terms import Access
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.instructions import Instruction
 from tests.scheduler.cycle.groups.scene import Scene, message_of
 from tests.scheduler.group_life import binds, told, victims
 from tests.scheduler.story import play, stories
+from tests.support.calls import count_calls
 
 _EIGHT = tuple(f"rail{number}" for number in range(8))
 # The last ones in order are free.
@@ -145,6 +147,15 @@ def test_common_networks_are_found_where_brute_force_finds_some(life: Scene, see
     life.ask(*[[{}] * count] * 3, rails="same")
     exists = any(sum(set(chosen) <= one for one in free) >= 3 for chosen in itertools.combinations(_EIGHT, count))
     assert (len(set(_networks(life.work()).split())) == 1) == exists
+
+
+def test_the_network_that_admits_most_members_is_tried_first(life: Scene) -> None:
+    """Each attempt places members, and a decision has a limited number of attempts."""
+    life.wire("n1 a b:2 c:3")
+    life.ask([{}], [{}], [{}], rails="same", min=1)
+    found = list[Instruction]()
+    assert count_calls(GroupSnapshot.choose_node, lambda: found.extend(life.work())) == 3
+    assert _networks(found) == "c c c"
 
 
 def test_a_group_sends_others_away_where_its_networks_are_those_of_one_rack(life: Scene) -> None:

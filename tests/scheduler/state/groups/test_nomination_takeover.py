@@ -37,9 +37,16 @@ DECIDED = "fill n1 n2 | nodes n3:0 | of pair 2 | spec priority=10 | come m0 m1 |
         "for a single pod while a node still holds VFs of a victim": f"""
             {HELD} | lose n2 | spec priority=10 | alone m0:n1 | {ALONE_KEPT} | {ALONE_KEPT} | {ALONE_KEPT} | nodes n1
             | later 15 | at_once m0""",
+        # Another attempt does not prolong it.
         "but not for ever if VFs do not come back": f"""
-            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | later {VF_PATIENCE_S + 1} | at_once | evicted on-n4
-            | kept m0:n2 m1:n4""",
+            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | nodes n5:0 | {STILL_KEPT} | later {VF_PATIENCE_S - 14}
+            | at_once | evicted on-n4 | kept m0:n2 m1:n4""",
+        # Another scheduler preempts it there: its VFs may take as long.
+        "as long again if a further pod leaves meanwhile": f"""
+            fill n3 | hold n1 | request 0 | alone low@n1 | request 2 | of pair 1 | spec priority=10 | WAITER m0:n1
+            | {ALONE_KEPT} | leave low | nodes n5:0 | {ALONE_KEPT} | later {VF_PATIENCE_S} | at_once | kept m0:n1
+            | delete low | nodes n6:0 | {ALONE_KEPT} | later {VF_PATIENCE_S - 1} | at_once | kept m0:n1 | later 1
+            | at_once | evicted on-n3""",
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
         "for some members, until the decision": """
             spec priority=10 | fill n1 | nodes n2 | alone older | later 1 | of pair 2 | come m0:n2 m1 | steps 1
