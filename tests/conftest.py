@@ -30,9 +30,8 @@ from tests.support.timings import Timings, tier_of
 
 # Their assertions are explained when they fail; the first import may be that of any folder.
 pytest.register_assert_rewrite(
-    "tests.scheduler.pending.groups.story",
-    "tests.scheduler.pending.scene",
-    "tests.scheduler.state.groups.group_story",
+    "tests.scheduler.group_scene",
+    "tests.scheduler.scene",
 )
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]

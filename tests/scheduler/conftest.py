@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pytest
@@ -11,11 +11,14 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
+from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.kube.objects import Node, Pod
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.decisions import documents
 from tests.scheduler.decisions.documents import node_status, pf
 from tests.scheduler.group_life import life as life
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.volume_store import Store
 from tests.support.relay import Relay
 
@@ -23,8 +26,13 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 BOOT = documents.BOOT
+SceneType = TypeVar("SceneType", bound=GroupScene)
 # Fields of a pod or a node beside the defaults.
 Json = dict[str, Any]
+
+
+class MakeScene(Protocol):
+    def __call__(self, kind: type[SceneType], *, portion: int = ..., **options: Any) -> SceneType: ...
 
 
 @pytest.fixture
@@ -78,6 +86,28 @@ def machine() -> Iterator[Machine]:
     machine = Machine("mooring")
     yield machine
     machine.check()
+
+
+@pytest.fixture
+def make_scene(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[MakeScene]:
+    """Make scenes, of a kind and with options for groups; their machines are checked when the test ends."""
+    scenes = list[GroupScene]()
+
+    def make(kind: type[SceneType], *, portion: int = PORTION, **options: Any) -> SceneType:
+        machine = Machine("mooring", group_options=GroupOptions(**options), portion=portion)
+        scene = kind(machine, make_node, make_pf, make_pod)
+        scene.options = GroupOptions(**options)
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.machine.check()
+
+
+@pytest.fixture
+def scene(make_scene: MakeScene) -> GroupScene:
+    return make_scene(GroupScene)
 
 
 @pytest.fixture

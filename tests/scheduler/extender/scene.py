@@ -10,8 +10,8 @@ from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
+from tests.scheduler import scene
 from tests.scheduler.group_life import as_bound, changed
-from tests.scheduler.pending import scene
 
 NOW = 1000.0
 
@@ -29,8 +29,8 @@ class Scene(scene.Scene):
         self.extender_pods = self.machine.extender_pods
         self.decisions: dict[str, Bind] = {}
 
-    def pod(self, *names: str, holds: str = "", **fields: str) -> None:
-        super().pod(*names, holds=holds, **{"vfs": "1", **FOREIGN, **fields})
+    def come(self, *pods: str, **fields: str) -> None:
+        super().come(*pods, **{"vfs": "1", **FOREIGN, **fields})
 
     def judge(self, name: str, *nodes: str) -> str:
         """Return of each node why the pod may not go there, "never" if no eviction helps."""
@@ -65,7 +65,7 @@ class Scene(scene.Scene):
 
     def asked(self, *names: str, **fields: str) -> None:
         """Show pods that kube-scheduler asks about, and then with a node and without VFs."""
-        self.pod(*names, **fields)
+        self.come(*names, **fields)
         for name in names:
             self.extender_pods.bound_without_vfs.offer(self.pods[name].metadata.uid)
             self.show(changed(self.pods[name], spec={"nodeName": "n1"}))

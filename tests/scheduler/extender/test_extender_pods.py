@@ -26,38 +26,38 @@ TRAIN = '{"name":"train","min":2}'
 STORIES = {
     # Our own waiting pods are requeued; the outcome of a Binding must be known before the pod gets anything else.
     "the last VF is given once, from the reservation on, and is free again when the Binding is refused": f"""
-        nodes n1 n2 vfs=1 | pod a b | judge a n1 > n1 | judge b n1 > n1 | reserve a
+        nodes n1 n2 vfs=1 | come a b | judge a n1 > n1 | judge b n1 > n1 | reserve a
         | reserve b > node 'n1': {FULL} | judge b n1 > n1 {FULL}
         | judge a n1 n2 > n1 never; n2 never the pod is being bound to node 'n1'
         | reserve a n2 > the pod is being bound to node 'n1' | finish a gated | reserve b""",
     # The pod has another schedulerName; its VFs are its own until it is gone.
     "a written assignment counts when the watch shows it": f"""
-        nodes n1 | pod a | reserve a | finish a bound | pod b | reserve b | pod c | judge c n1 > n1 {FULL} | delete a
+        nodes n1 | come a | reserve a | finish a bound | come b | reserve b | come c | judge c n1 > n1 {FULL} | delete a
         | judge c n1 > n1""",
     # Others were preempted for it; a pod of higher priority may take the VFs.
     "VFs for a nominated pod are kept": f"""
-        nodes n1 vfs=1 | pod victim nodeName=n1 holds=0 | pod own priority=10 schedulerName=mooring | tries > own
-        | nominated own n1 | delete victim | pod equal priority=10 | judge equal n1 > n1 {FULL} | pod above priority=11
-        | judge above n1 > n1""",
+        nodes n1 vfs=1 | come victim@n1 | come own priority=10 schedulerName=mooring | tries > own
+        | nominated own n1 | delete victim | come equal priority=10 | judge equal n1 > n1 {FULL}
+        | come above priority=11 | judge above n1 > n1""",
     # Only those whose VFs are needed; a node where no eviction helps is left out.
     "less important pods are added to the victims": """
-        nodes n1 vfs=3 | pod victim other nodeName=n1 holds=0 | pod above nodeName=n1 holds=2 priority=20
+        nodes n1 vfs=3 | come victim@n1 other@n1 | come above@n1 priority=20
         | room 1 n1 victim > victim | room 2 n1 victim > victim other | room 3 n1 victim > no room
         | room 1 gone victim > no room""",
     # Of three of at least two: one, unless kube-scheduler has chosen one itself.
     "only members that a group can spare are added to the victims": f"""
-        nodes n1 vfs=3 | pod a b c nodeName=n1 holds=0 group={TRAIN} | room 1 n1 > c | room 2 n1 > no room
+        nodes n1 vfs=3 | come a@n1 b@n1 c@n1 annotation={TRAIN} | room 1 n1 > c | room 2 n1 > no room
         | room 2 n1 a > no room""",
     # No other pod may go as long as that one exists.
     "a pod that comes back without VFs after it was asked about shows that there is no bindVerb": """
-        nodes n1 vfs=1 | pod a nodeName=n1 | fault | asked b | fault > b | delete b | fault""",
+        nodes n1 vfs=1 | come a nodeName=n1 | fault | asked b | fault > b | delete b | fault""",
     # Where kube-scheduler has bound through it, only pods of two namespaces show that it does so no more.
     "a tenant who binds pods of its own does not stop the extender": """
-        nodes n1 vfs=1 | asked a | fault > a | pod q | reserve q | fault | asked b c d | fault
+        nodes n1 vfs=1 | asked a | fault > a | come q | reserve q | fault | asked b c d | fault
         | asked e namespace=other | fault b c d e > yes | delete a b c d e | fault""",
     # Pods of other schedulers have assignments by no other way.
     "a new leader sees by bound pods that kube-scheduler binds through the extender": """
-        nodes n1 | pod a nodeName=n1 holds=0 | asked b | fault""",
+        nodes n1 | come a@n1 | asked b | fault""",
 }
 
 
@@ -68,7 +68,7 @@ def test_pods_of_kube_scheduler(story: str, scene: Scene) -> None:
 
 def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     """The pod's cpus, ports and selectors are kube-scheduler's; each refusal says whether preemption may help."""
-    play(scene, "nodes n1 full vfs=1 | pod other nodeName=full holds=0")
+    play(scene, "nodes n1 full vfs=1 | come other@full")
     scene.add_node("bare", vfs=0)
     scene.add_node("slow", offer_mbps=1000)
     greedy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "999"}}}], "nodeSelector": {"no": "such"}}
@@ -149,7 +149,7 @@ def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
     """Full PFs stay full, empty ones empty: as for our own pods."""
-    play(scene, "nodes n1 n2 vfs=4 | pod a b nodeName=n2 holds=0")
+    play(scene, "nodes n1 n2 vfs=4 | come a@n2 b@n2")
     pod_info = scene.pod_info()
     assert [scene.extender_pods.score(pod_info, node) for node in ("n1", "n2", "gone")] == [2, 7, 0]
 
@@ -160,14 +160,14 @@ def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_vi
     scene.add_node("n1", vfs=2)
     member = scene.make(name="member", node="n1", spec={"schedulingGroup": {"podGroupName": "train"}})
     scene.show(claiming(member, 0))
-    play(scene, "pod other nodeName=n1 holds=1 | room 1 n1 > other | room 2 n1 > no room | room 1 n1 member > member")
+    play(scene, "come other@n1 | room 1 n1 > other | room 2 n1 > no room | room 1 n1 member > member")
 
 
 @pytest.mark.parametrize(("priority", "nodes"), [(0, {"n2"}), (5, {"n1", "n2"})])
 def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: int, nodes: set[str]) -> None:
     """Unless all others lose a pod of a higher priority; where there is no other node the choice stands."""
-    play(scene, f"nodes n1 n2 | pod a b nodeName=n1 holds=0 group={TRAIN}")
-    play(scene, f"pod c nodeName=n2 holds=0 priority={priority}")
+    play(scene, f"nodes n1 n2 | come a@n1 b@n1 annotation={TRAIN}")
+    play(scene, f"come c@n2 priority={priority}")
     chosen = {node: Victims((scene.pods[name].metadata.uid,), 0) for node, name in (("n1", "a"), ("n2", "c"))}
     assert scene.extender_pods.spare_groups(chosen).keys() == nodes
     assert scene.extender_pods.spare_groups({"n1": chosen["n1"]}).keys() == {"n1"}

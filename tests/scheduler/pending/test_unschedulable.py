@@ -21,7 +21,7 @@ from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import changed, show_object
-from tests.scheduler.pending.scene import REQUIRED, Scene
+from tests.scheduler.scene import REQUIRED, Scene
 
 # Of mooring.dev/interfaces, and the labels of nodes.
 REQUESTS: tuple[list[Json] | None, ...] = (None, [{}], [{"min_tx_rate": 45_000}] * 2, [{"network": "a"}, {}])

@@ -79,7 +79,7 @@ def scene(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Callable[[
 def test_a_pod_of_kube_schedulers_gets_a_signature(scene: Callable[[str], Scene], file: str) -> None:
     """By the extender. A node verifies the exact bytes of both annotations, which a repeated Binding has too."""
     signing = scene(file)
-    signing.pod("a")
+    signing.come("a")
     assert signing.reserve("a") == ""
     sent = binding(signing.decisions["a"])
     assert sent == binding(signing.decisions["a"])
@@ -94,7 +94,7 @@ def test_a_signature_counts_in_the_size_of_a_pods_annotations(scene: Callable[[s
     """The API server would refuse every later write to the pod; the assignment alone would just fit."""
     plain, long, signing = scene(""), scene(""), scene(file)
     for each in (plain, long, signing):
-        each.pod("a")
+        each.come("a")
     assert plain.reserve("a") == ""
     carried = {**plain.pods["a"].annotations, **plain.decisions["a"].annotations, "other": ""}
     filler = "x" * (MAX_BYTES - len("".join([*carried, *carried.values()])))

@@ -15,8 +15,9 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.reserved_room import START_S, Reservation
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
+from tests.scheduler.conftest import MakeScene
 from tests.scheduler.group_life import Life, binds, changed
-from tests.scheduler.pending.groups.conftest import MakeStory
+from tests.scheduler.group_scene import GroupScene
 
 _STEP_S = 5.0
 # A pod ends in one step, and the group is decided about in the next.
@@ -169,18 +170,18 @@ def _claims(pods: Iterable[AssignedPod]) -> list[tuple[str, str]]:
     return [(pod.node, vf.pci) for pod in pods if pod.assignment for vf in pod.assignment.vfs]
 
 
-def _world(make_story: MakeStory, seed: int, overrun: float = 0.0) -> _World:
+def _world(make_scene: MakeScene, seed: int, overrun: float = 0.0) -> _World:
     random = Random(seed)
     vfs = {f"n{number}": random.choice((1, 2, 4)) for number in range(4)}
-    world = _World(make_story(backfill=True), random, vfs, overrun)
+    world = _World(make_scene(GroupScene, backfill=True), random, vfs, overrun)
     for name, count in vfs.items():
         world.life.nodes(name, vfs=count)
     return world
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_with_true_run_times_every_promise_holds(make_story: MakeStory, seed: int) -> None:
-    world = _world(make_story, seed)
+def test_with_true_run_times_every_promise_holds(make_scene: MakeScene, seed: int) -> None:
+    world = _world(make_scene, seed)
     world.live(40, steps=600)
     while world.life.now < max(world.promises.values(), default=0.0) + _LATE_S:
         world.step()
@@ -188,8 +189,8 @@ def test_with_true_run_times_every_promise_holds(make_story: MakeStory, seed: in
         assert world.starts.get(name, inf) <= promise + _LATE_S, f"{name} was promised {promise}"
 
 
-def test_the_runs_reach_promises_and_backfill(make_story: MakeStory) -> None:
-    worlds = [_world(make_story, seed) for seed in range(100, 104)]
+def test_the_runs_reach_promises_and_backfill(make_scene: MakeScene) -> None:
+    worlds = [_world(make_scene, seed) for seed in range(100, 104)]
     for world in worlds:
         world.live(40)
     assert sum(len(world.promises) for world in worlds) > 4
@@ -197,8 +198,8 @@ def test_the_runs_reach_promises_and_backfill(make_story: MakeStory) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_with_exceeded_run_times_nothing_is_given_twice_and_nobody_starves(make_story: MakeStory, seed: int) -> None:
+def test_with_exceeded_run_times_nothing_is_given_twice_and_nobody_starves(make_scene: MakeScene, seed: int) -> None:
     """Every pod runs 100 s longer than it declared: groups start later, and all of them do."""
-    world = _world(make_story, seed, 100.0)
+    world = _world(make_scene, seed, 100.0)
     world.live(30, steps=1200)
     assert set(world.promises) <= set(world.starts)

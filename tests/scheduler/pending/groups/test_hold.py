@@ -1,6 +1,7 @@
 """With ``--group-hold`` a group that has waited long enough has first call on what becomes free."""
 
-from tests.scheduler.pending.groups.conftest import MakeStory
+from tests.scheduler.conftest import MakeScene
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 # A group comes for which there is no room, and waits until it has first call.
@@ -42,10 +43,10 @@ HALF = f"nodes n1 | put a | nodes n2 | {HOLD}"
         "a group that holds is not tried again without an event": """
             nodes n1 | put a | nodes n2 n3 | group four-0..3 | wait 60 1 | kept n2 n3 | quiet 1*21""",
         "room is kept by the PodGroup's priority if that is higher than the members'": """
-            gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup preemptionPolicy=Never | wait 1
-            30 | delete a | wait 2 | come between priority=5 preemptionPolicy=Never | wait 1""",
+            gang train 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup preemptionPolicy=Never |
+            wait 1 30 | delete a | wait 2 | come between priority=5 preemptionPolicy=Never | wait 1""",
         "and also if that is lower": """
-            gang 2 priority=0 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=10
+            gang train 2 priority=0 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=10
             preemptionPolicy=Never | wait 1 30 | delete a | wait 2 | come between priority=5 preemptionPolicy=Never |
             wait 1 > between""",
         # It has started, so that one of the two that wait takes the room of the one that is done.
@@ -55,11 +56,11 @@ HALF = f"nodes n1 | put a | nodes n2 | {HOLD}"
             owner train | come late | wait 1""",
     }
 )
-def test_first_call(make_story: MakeStory, story: str) -> None:
-    play(make_story(hold_s=30.0), story)
+def test_first_call(make_scene: MakeScene, story: str) -> None:
+    play(make_scene(GroupScene, hold_s=30.0), story)
 
 
-def test_without_it_pods_that_need_less_keep_a_group_out(make_story: MakeStory) -> None:
+def test_without_it_pods_that_need_less_keep_a_group_out(make_scene: MakeScene) -> None:
     singles = (f"come single-{one} | wait 10 | delete {end} | wait 10 > single-{one}" for one, end in enumerate("ab"))
-    play(make_story(), f"{FULL} | {' | '.join(singles)}")
-    play(make_story(), f"nodes n-0..3 | put small-0..7 vfs=1 | {HOLD} | stream 200 > small-next-199")
+    play(make_scene(GroupScene), f"{FULL} | {' | '.join(singles)}")
+    play(make_scene(GroupScene), f"nodes n-0..3 | put small-0..7 vfs=1 | {HOLD} | stream 200 > small-next-199")

@@ -7,9 +7,9 @@ import pytest
 from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
+from tests.scheduler.conftest import MakeScene
 from tests.scheduler.group_life import binds, kept_on
-from tests.scheduler.pending.groups.conftest import MakeStory
-from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 HOLD = "group pair-0..1 | wait 60 1"
@@ -18,8 +18,8 @@ ENDING = "vfs=1 restartPolicy=Never"
 
 
 @pytest.fixture
-def scene(make_story: MakeStory) -> Story:
-    return make_story(hold_s=30.0)
+def scene(make_scene: MakeScene) -> GroupScene:
+    return make_scene(GroupScene, hold_s=30.0)
 
 
 @stories(
@@ -47,7 +47,7 @@ def scene(make_story: MakeStory) -> Story:
             nodes n1 n2 n3 | put small-0..5 vfs=1 | {HOLD} | kept n2 n3 | lose n3 | wait 1 | kept n1 n2""",
     }
 )
-def test_where_room_is_kept(scene: Story, story: str) -> None:
+def test_where_room_is_kept(scene: GroupScene, story: str) -> None:
     play(scene, story)
 
 
@@ -71,13 +71,15 @@ def test_where_room_is_kept(scene: Story, story: str) -> None:
     }
 )
 @pytest.mark.parametrize("fewest", [1, 4])
-def test_the_nodes_that_are_looked_at(scene: Story, monkeypatch: pytest.MonkeyPatch, fewest: int, story: str) -> None:
+def test_the_nodes_that_are_looked_at(
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch, fewest: int, story: str
+) -> None:
     """So many are looked at closely."""
     monkeypatch.setattr(select_victims, "_FEWEST", fewest)
     play(scene, story)
 
 
-def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(scene: Story) -> None:
+def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(scene: GroupScene) -> None:
     """A node where fewer pods are in the way takes the place of another one, never the other way round."""
     play(scene, f"nodes n-0..7 | put small-0..15 vfs=1 | {HOLD}")
     in_the_way = [4]
@@ -92,7 +94,7 @@ def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(scene: Story) ->
 
 
 def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
-    scene: Story, monkeypatch: pytest.MonkeyPatch
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget is for nodes that may be waited for, however many others there are."""
     monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 64)
@@ -103,7 +105,7 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
     play(scene, "group pair-0..1 within=rack | wait 60 1 | kept n1 n2")
 
 
-def test_nodes_are_judged_in_portions(scene: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_judged_in_portions(scene: GroupScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     play(scene, "nodes high-0..5 | put on-0..5 priority=7 | nodes n1 n2 | put a b | group pair-0..1 | wait 29 | tick 2")
     turns = len(list(iter(lambda: scene.machine.step(scene.now), None)))
@@ -112,7 +114,7 @@ def test_nodes_are_judged_in_portions(scene: Story, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
-    scene: Story, monkeypatch: pytest.MonkeyPatch
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise others would take what has become free so far."""
     play(scene, f"nodes n1 n2 n3 | put small-0..5 vfs=1 | {HOLD} | kept n2 n3")
@@ -122,7 +124,7 @@ def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_group_that_fits_the_cluster_starts_in_the_end(scene: Story, seed: int) -> None:
+def test_every_group_that_fits_the_cluster_starts_in_the_end(scene: GroupScene, seed: int) -> None:
     """Members need any part of a node, pods end in any order, and there is always another one for what they leave."""
     chance = random.Random(seed)
     nodes, vfs = chance.randint(3, 8), chance.randint(2, 4)

@@ -6,10 +6,9 @@ from mooring import names
 from mooring.kube.events import Identity, Unreadable
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.group_evictions import PATIENCE_S
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.conftest import Json, MakeScene
 from tests.scheduler.group_life import changed
-from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 
@@ -29,7 +28,7 @@ STATES: dict[str, Json] = {
 }
 
 
-class MarkedStory(Story):
+class MarkedScene(GroupScene):
     """A scene with PodGroup train, whose members m-0, m-1 and so on have a node."""
 
     def unreadable(self) -> None:
@@ -45,23 +44,23 @@ class MarkedStory(Story):
 
 
 @pytest.fixture
-def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    scene = MarkedStory(machine, make_node, make_pf, make_pod)
+def scene(make_scene: MakeScene) -> GroupScene:
+    scene = make_scene(MarkedScene)
     play(scene, "nodes n1 n2 n3")
     return scene
 
 
 @pytest.mark.parametrize("mode", ["PodGroup", "all"])
-def test_the_rest_of_an_order_is_evicted(scene: Story, mode: str) -> None:
+def test_the_rest_of_an_order_is_evicted(scene: GroupScene, mode: str) -> None:
     """The others are gone already, and fewer than the group needs are left; after the patience, and told why."""
-    play(scene, f"gang 2 mode={mode} | exist marked | wait 2.5*22 | evicts | wait 5*3 | evicts m-0")
+    play(scene, f"gang train 2 mode={mode} | exist marked | wait 2.5*22 | evicts | wait 5*3 | evicts m-0")
     reason = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
     play(scene, f"reports > Preempted evicted: {reason}")
     play(scene, "terminate m-0 | wait 2.5*96 | evicts")
 
 
 @pytest.mark.parametrize(("disruption", "steps"), [("", "30 | evicts m-0"), (',"disruption":"pod"', "96 | evicts")])
-def test_the_rest_of_a_group_by_annotation_is_evicted(scene: Story, disruption: str, steps: str) -> None:
+def test_the_rest_of_a_group_by_annotation_is_evicted(scene: GroupScene, disruption: str, steps: str) -> None:
     """Unless its members go one by one."""
     group = {names.GROUP: f'{{"name":"train","min":2{disruption}}}'}
     scene.show(scene.make_pod("m-0", None, node="n1", annotations=group, **STATES["marked"]))
@@ -70,42 +69,44 @@ def test_the_rest_of_a_group_by_annotation_is_evicted(scene: Story, disruption: 
 
 @stories(
     {
-        "enough are left, though all were to go": "gang 2 mode=all | exist leaving marked marked",
-        "the crash came before the first deletion": "gang 2 mode=all | exist marked marked marked",
-        "no member is deleted before all are marked": "gang 3 mode=all | exist marked bare",
-        "members go one by one by default": "gang 2 | exist leaving marked",
-        "members go one by one": "gang 2 mode=Pod | exist leaving marked",
-        "members go one by one (v1beta1)": "gang 2 mode=single | exist leaving marked",
-        "marked by another scheduler": "gang 2 mode=all | exist foreign",
-        "marked by an eviction": "gang 2 mode=all | exist evicted",
+        "enough are left, though all were to go": "gang train 2 mode=all | exist leaving marked marked",
+        "the crash came before the first deletion": "gang train 2 mode=all | exist marked marked marked",
+        "no member is deleted before all are marked": "gang train 3 mode=all | exist marked bare",
+        "members go one by one by default": "gang train 2 | exist leaving marked",
+        "members go one by one": "gang train 2 mode=Pod | exist leaving marked",
+        "members go one by one (v1beta1)": "gang train 2 mode=single | exist leaving marked",
+        "marked by another scheduler": "gang train 2 mode=all | exist foreign",
+        "marked by an eviction": "gang train 2 mode=all | exist evicted",
         "a member leaves for another reason": """
-            gang 2 mode=all | exist marked marked | wait 2.5*28 | evicts | terminate m-1""",
-        "the deletion was under way": "gang 2 mode=all | exist marked | wait 2.5*12 | evicts | terminate m-0",
+            gang train 2 mode=all | exist marked marked | wait 2.5*28 | evicts | terminate m-1""",
+        "the deletion was under way": """
+            gang train 2 mode=all | exist marked | wait 2.5*12 | evicts | terminate m-0""",
         "the mark is taken back after a refused deletion": """
-            gang 2 mode=all | exist marked | wait 2.5*12 | evicts | unmark m-0""",
+            gang train 2 mode=all | exist marked | wait 2.5*12 | evicts | unmark m-0""",
         "its controller made others": """
-            gang 3 mode=all | exist leaving marked | wait 2.5*4 | evicts | exist bare bare name=new""",
+            gang train 3 mode=all | exist leaving marked | wait 2.5*4 | evicts | exist bare bare name=new""",
         "a new group of the same name has no mark": """
-            gang 2 mode=all | exist leaving leaving leaving | wait 2.5*4 | evicts | delete m-0..2 | exist bare
+            gang train 2 mode=all | exist leaving leaving leaving | wait 2.5*4 | evicts | delete m-0..2 | exist bare
             name=new""",
-        "without its PodGroup nobody knows how the group goes": "gang 2 mode=all | exist leaving marked | gang",
+        "without its PodGroup nobody knows how the group goes": """
+            gang train 2 mode=all | exist leaving marked | gang train""",
         # For victims it counts as one that goes as a whole, so that nobody of it goes alone.
-        "nor where it cannot be read": "gang 2 mode=all | exist leaving marked | unreadable",
+        "nor where it cannot be read": "gang train 2 mode=all | exist leaving marked | unreadable",
     }
 )
-def test_a_group_goes_on(scene: Story, story: str) -> None:
+def test_a_group_goes_on(scene: GroupScene, story: str) -> None:
     play(scene, f"{story} | wait 2.5*96 | evicts")
 
 
-def test_a_refused_eviction_is_tried_again(scene: Story) -> None:
+def test_a_refused_eviction_is_tried_again(scene: GroupScene) -> None:
     """A disruption budget may forbid it for a while."""
-    play(scene, "gang 2 mode=all | exist marked | wait 2.5*25 | evicts m-0 | refuse")
+    play(scene, "gang train 2 mode=all | exist marked | wait 2.5*25 | evicts m-0 | refuse")
     play(scene, "wait 2.5*22 | evicts | wait 2.5*8 | evicts m-0")
 
 
-def test_the_machine_wakes_up_for_it(scene: Story) -> None:
+def test_the_machine_wakes_up_for_it(scene: GroupScene) -> None:
     """No event has to come: `next_due` leads to the eviction in time."""
-    play(scene, "gang 2 mode=all | exist marked")
+    play(scene, "gang train 2 mode=all | exist marked")
     for _ in range(50):
         due = scene.machine.next_due()
         assert due is not None
@@ -115,8 +116,8 @@ def test_the_machine_wakes_up_for_it(scene: Story) -> None:
     assert PATIENCE_S <= scene.now <= PATIENCE_S + 10.0
 
 
-def test_hundreds_are_evicted_some_at_a_time(scene: Story) -> None:
-    play(scene, f"gang 512 mode=all | exist {'marked ' * 300}")
+def test_hundreds_are_evicted_some_at_a_time(scene: GroupScene) -> None:
+    play(scene, f"gang train 512 mode=all | exist {'marked ' * 300}")
     most, evicted = 0, list[str]()
     for _ in range(40):
         play(scene, "wait 2.5")

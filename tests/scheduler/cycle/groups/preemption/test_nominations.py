@@ -1,24 +1,16 @@
 """What happens after a group's victims are chosen: its members are nominated, wait, and start together."""
 
-import pytest
-
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import orders, told
-from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
-COME = "group pair-0..1 priority=10 | wait 0 | victims a b | kept n1 n2"
 # The group preempts all pods, or two of four.
+FULL = "nodes n1 n2 | put a b | group pair-0..1 priority=10 | wait 0"
+COME = "group pair-0..1 priority=10 | wait 0 | victims a b | kept n1 n2"
 ALL = f"nodes n1 n2 | put a b | {COME}"
 TWO = f"nodes n1 n2 | put a b | nodes n3 n4 | put c priority=5 | put d priority=6 | {COME}"
-
-
-@pytest.fixture
-def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    return Story(machine, make_node, make_pf, make_pod)
 
 
 @stories(
@@ -32,13 +24,13 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
             kept""",
         # The priority of the group's PodGroup decides, not that of its pods.
         "a less important pod does not take the room": """
-            gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 | victims a
-            b | come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1""",
+            gang train 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 |
+            victims a b | come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1""",
         "all nominations end if a member is deleted and not created again": f"""
             {ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept""",
         "no room is reserved for a group without its PodGroup": """
-            gang 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b | kept n1
-            n2 | gang | wait 30 | kept""",
+            gang train 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup | wait 0 | victims a b |
+            kept n1 n2 | gang train | wait 30 | kept""",
         # After that no pod leaves on the node that does not release them.
         "a group waits for VFs of its victims, but not for ever": f"""
             nodes n1 vfs=3 | put a | put x vfs=1 priority=3 | nodes n2 | put b | nodes n3 | put c priority=5 | group
@@ -52,15 +44,15 @@ def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
             wait 0 | victims a | kept a c""",
         # The priority of the group's PodGroup decides, not that of its pods.
         "room of a nominated pod above a group does not count for it": """
-            nodes n1 n2 | put a | put b priority=5 | come above priority=50 | wait 0 | victims a | gang 2 priority=10 |
-            group train-0..1 kind=PodGroup priority=100 | wait 0 | victims""",
+            nodes n1 n2 | put a | put b priority=5 | come above priority=50 | wait 0 | victims a | gang train 2
+            priority=10 | group train-0..1 kind=PodGroup priority=100 | wait 0 | victims""",
     }
 )
-def test_the_life_of_nominations(scene: Story, story: str) -> None:
+def test_the_life_of_nominations(scene: GroupScene, story: str) -> None:
     play(scene, story)
 
 
-def test_a_wait_for_vfs_that_is_over_makes_nothing_due(scene: Story) -> None:
+def test_a_wait_for_vfs_that_is_over_makes_nothing_due(scene: GroupScene) -> None:
     """The VFs are released, and the group was not decided about since."""
     play(scene, f"{ALL} | nodes n1 held=1 | delete a b | wait 15")
     assert scene.machine.reservations.next_due() is not None
@@ -70,9 +62,9 @@ def test_a_wait_for_vfs_that_is_over_makes_nothing_due(scene: Story) -> None:
     play(scene, "kept n1 n2")
 
 
-def test_all_nominations_end_if_a_victim_cannot_be_deleted(scene: Story) -> None:
+def test_all_nominations_end_if_a_victim_cannot_be_deleted(scene: GroupScene) -> None:
     """Another attempt follows although nothing happens that could help."""
-    play(scene, ALL)
+    play(scene, FULL)
     (order,) = orders(scene.found)
     reports = scene.machine.finished(order, DeleteVictimsResult((), "forbidden"), scene.now)
     play(scene, "kept")
@@ -83,9 +75,9 @@ def test_all_nominations_end_if_a_victim_cannot_be_deleted(scene: Story) -> None
     play(scene, "wait 0 | victims | wait 15 | victims a b")
 
 
-def test_the_event_of_each_victim_names_its_own_node(scene: Story) -> None:
+def test_the_event_of_each_victim_names_its_own_node(scene: GroupScene) -> None:
     """All are deleted in one order."""
-    play(scene, ALL)
+    play(scene, FULL)
     (order,) = orders(scene.found)
     reports = scene.machine.finished(order, DeleteVictimsResult(order.victims), scene.now)
     nodes = {one.pod.metadata.name: one.message.rpartition(" ")[2] for one in reports if isinstance(one, Report)}
