@@ -16,6 +16,7 @@ from bench.served import apiservers
 from mooring import names
 from mooring.annotations.pf_terms import Access
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
+from tests.support.listener import listening
 
 
 async def two_nodes(served: Served) -> None:
@@ -294,10 +295,8 @@ async def test_who_interrupts_a_command_that_waits_sees_nothing_more(tmp_path: P
         await reader.read(1)
         asked.set()
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(listen) as port:
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
         context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
         config = {"clusters": [cluster], "users": [{"name": "c", "user": {}}], "contexts": [context]}

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from cri_shim.bypass.probe import Probe, call_version
+from tests.support.listener import listening_at
 
 
 async def probed(path: Path, limit_s: float = 60.0) -> Probe:
@@ -66,7 +67,6 @@ async def test_a_server_that_speaks_otherwise_fails(tmp_path: Path) -> None:
         async def answer(_: Any, writer: asyncio.StreamWriter, words: bytes = words) -> None:
             writer.write(words)
             await writer.drain()
-            writer.close()
 
-        async with await asyncio.start_unix_server(answer, tmp_path / f"{len(words)}.sock"):
+        async with listening_at(tmp_path / f"{len(words)}.sock", answer):
             assert (await probed(tmp_path / f"{len(words)}.sock")).outcome == "fails"

@@ -12,6 +12,8 @@ import pytest
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.failures import Unknown
+from tests.support.listener import listening
+from tests.support.polling import until
 
 # What a server answers, and what it would answer to another request.
 BODY, OTHER = b'{"kind":"Ok"}', b'{"kind":"No"}'
@@ -29,38 +31,24 @@ class Server:
         self.connections = 0
         self.requests: list[bytes] = []
         self.writers: list[asyncio.StreamWriter] = []
-        self.serving: list[asyncio.Task[None] | None] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.writers.append(writer)
-        self.serving.append(asyncio.current_task())
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                self.requests.append(head)
-                answer = self.answers(head)
-                if answer is None:
-                    return
-                writer.write(answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            writer.close()
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.requests.append(head)
+            answer = self.answers(head)
+            if answer is None:
+                return
+            writer.write(answer)
 
 
 @asynccontextmanager
 async def _served(answers: Answers, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, str]]:
     server = Server(answers)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    try:
+    async with listening(server.serve, tls) as port:
         yield server, f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-    finally:
-        listening.close()
-        for writer in server.writers:
-            writer.transport.abort()
-        await asyncio.gather(*(task for task in server.serving if task is not None))
 
 
 @EACH
@@ -76,9 +64,20 @@ async def test_requests_one_after_the_other_share_a_connection(method: str) -> N
 
 @EACH
 async def test_as_many_connections_as_requests_at_once_and_no_more_than_allowed(method: str) -> None:
-    """Further requests wait for a connection."""
-    async with _served(lambda _: OK) as (server, url), Client(Access(url), connections=3) as client:
-        await asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
+    """Further requests wait for a connection: none is answered before all connections have one."""
+    left = 3
+
+    def answer(_: bytes) -> bytes:
+        nonlocal left
+        left -= 1
+        return OK if left < 0 else b""
+
+    async with _served(answer) as (server, url), Client(Access(url), connections=3) as client:
+        asked = asyncio.gather(*(client.request(method, "/x") for _ in range(40)))
+        await until(lambda: len(server.requests) >= 3)
+        for writer in server.writers:
+            writer.write(OK)
+        assert await asked == [BODY] * 40
         assert server.connections == 3
 
 

@@ -16,6 +16,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.failures import Unknown
 from mooring.kube.kubeconfig.proxy import Proxy
+from tests.support.listener import listening
 
 BODY = b'{"kind":"Node"}'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -34,10 +35,10 @@ class ConnectProxy:
         self.asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
         writer.write(f"HTTP/1.1 {self.status}\r\nVia: p\r\n\r\n".encode())
         if not self.status.startswith("200"):
-            writer.close()
             return
         theirs, ours = await asyncio.open_connection("127.0.0.1", self.target)
         await asyncio.gather(_copy(reader, ours), _copy(theirs, writer))
+        await ours.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,21 +58,17 @@ async def served(certificate: tuple[Path, Path], status: str) -> AsyncIterator[t
     heads: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                heads.append(head)
-                await reader.readexactly(2 if head.startswith("PATCH") else 0)
-                writer.write(ANSWER)
-        except (asyncio.IncompleteReadError, OSError):
-            writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            heads.append(head)
+            await reader.readexactly(2 if head.startswith("PATCH") else 0)
+            writer.write(ANSWER)
 
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(*certificate)
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=theirs) as server:
-        proxy = ConnectProxy(server.sockets[0].getsockname()[1], status)
-        async with await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as before:
-            proxy.port = before.sockets[0].getsockname()[1]
+    async with listening(answer, theirs) as port:
+        proxy = ConnectProxy(port, status)
+        async with listening(proxy.serve) as proxy.port:
             yield proxy, heads
 
 

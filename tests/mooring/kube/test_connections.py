@@ -13,11 +13,11 @@ from yarl import URL
 
 from mooring.kube import connections as module
 from mooring.kube.connections import Answer, Connections
+from tests.support.listener import Serve, listening
 from tests.support.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Use = Callable[[Connections], Awaitable[None]]
 
 
@@ -39,26 +39,18 @@ def served(request: pytest.FixtureRequest, tls: Contexts) -> Callable[[Serve, Us
     theirs, ours = tls if way == "tls" else (None, None)
 
     async def meet(serve: Serve, use: Use) -> int:
-        accepted: list[asyncio.Task[None] | None] = []
+        accepted = 0
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            accepted.append(asyncio.current_task())
-            try:
-                await serve(reader, writer)
-            except (asyncio.IncompleteReadError, OSError):
-                pass
-            finally:
-                writer.transport.abort()
+            nonlocal accepted
+            accepted += 1
+            await serve(reader, writer)
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=theirs)
-        port = server.sockets[0].getsockname()[1]
-        connections = Connections(URL(f"{'https' if ours else 'http'}://127.0.0.1:{port}"), ours, None)
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(90), listening(accept, theirs) as port:
+            connections = Connections(URL(f"{'https' if ours else 'http'}://127.0.0.1:{port}"), ours, None)
             await use(connections)
             connections.close()
-            server.close()
-            await asyncio.gather(*(task for task in accepted if task is not None))
-        return len(accepted)
+        return accepted
 
     def run(serve: Serve, use: Use) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop if loop == "uvloop" else None) as runner:
@@ -285,17 +277,15 @@ def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept
     assert served(always(OK), use) == 1
 
 
-def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
     """A name with several addresses, the first of a server that is gone: its packets are dropped, not refused."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(len(REQUEST))
         writer.write(OK)
-        writer.close()
 
-    async def meet(deaf: socket.socket) -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        addresses = [deaf.getsockname(), server.sockets[0].getsockname()]
+    async def meet(deaf: socket.socket, port: int) -> None:
+        addresses = [deaf.getsockname(), ("127.0.0.1", port)]
 
         async def known(*_: object, **__: object) -> list[tuple[object, ...]]:
             return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
@@ -303,7 +293,6 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
             assert await ask(Connections(URL("http://api.example:6443"), None, None), 5.0) == Answer(200, b"ok", "")
-        server.close()
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, ExitStack() as stack:
         for _ in range(3):
@@ -311,4 +300,5 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> None:
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())
-        asyncio.run(meet(deaf))
+        async with listening(answer) as port:
+            await meet(deaf, port)

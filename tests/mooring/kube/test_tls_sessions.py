@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import uvloop
 from yarl import URL
 
 from mooring.kube.connections import Connections
+from tests.support.listener import listening
 from tests.support.polling import until
 
 REQUEST = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -45,27 +47,20 @@ class TlsServer:
 
     resumed: list[bool] = field(default_factory=list)
     port: int = 0
-    _server: asyncio.Server | None = None
+    _life: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def begin(self, tls: ssl.SSLContext | None, answer: bytes = CLOSING) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if tls is not None:
                 self.resumed.append(writer.get_extra_info("ssl_object").session_reused)
-            try:
-                await reader.readuntil(b"\r\n\r\n" if tls is not None else b"\x01")
-                writer.write(answer)
-                await writer.drain()
-                writer.close()
-            except (asyncio.IncompleteReadError, OSError):
-                writer.transport.abort()
+            await reader.readuntil(b"\r\n\r\n" if tls is not None else b"\x01")
+            writer.write(answer)
+            await writer.drain()
 
-        self._server = await asyncio.start_server(serve, "127.0.0.1", self.port, ssl=tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._life.enter_async_context(listening(serve, tls, self.port))
 
     async def end(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
+        await self._life.aclose()
 
 
 Certificate = tuple[Path, Path]
