@@ -20,7 +20,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NAMESPACE
+_REQUEUE_ON = ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NAMESPACE
 _REQUEUE_ON |= ClusterEvent.POD_GONE | ClusterEvent.POD_ASSIGNED | ClusterEvent.POD_LABELS
 _TEXTS = (
     ("node(s) didn't match pod affinity rules",),

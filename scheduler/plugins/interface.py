@@ -101,7 +101,7 @@ class ExtensionPoint(Generic[_PreFilter]):
 
 @dataclass(frozen=True, slots=True)
 class _Filter(ExtensionPoint[_PreFilter]):
-    """``requeue_on`` lists the events that can reverse a rejection."""
+    """``requeue_on`` lists the events that can reverse a rejection; a new node always can."""
 
     requeue_on: ClusterEvent
 

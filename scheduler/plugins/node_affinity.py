@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.selectors import matches
@@ -108,6 +108,6 @@ def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Fl
     return flags if requirement.operator == "In" else ~flags
 
 
-NODE_NAME = FilterPlugin("NodeName", pre_filter_name, ClusterEvent.NODE_ADDED)
-FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS)
+NODE_NAME = FilterPlugin("NodeName", pre_filter_name, NO_EVENT)
+FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_LABELS)
 SCORE = ScorePlugin("NodeAffinity", pre_score, "largest")

@@ -47,5 +47,5 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun | None:
     return DryRun(lambda row, _: _UsedPorts(pod_info.ports, cache.assigned_pods_on(cache.nodes.names[row])))
 
 
-FILTER = UsageFilterPlugin(_NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.PORTS_FREED)
+FILTER = UsageFilterPlugin(_NAME, pre_filter, ClusterEvent.PORTS_FREED)
 DRY_RUN = DryRunPlugin(_NAME, dry_run)

@@ -166,9 +166,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
     return DryRun(on, fits_empty, has_exact_room=True)
 
 
-FILTER = UsageFilterPlugin(
-    _NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_ALLOCATABLE | ClusterEvent.POD_GONE
-)
+FILTER = UsageFilterPlugin(_NAME, pre_filter, ClusterEvent.NODE_ALLOCATABLE | ClusterEvent.POD_GONE)
 SCORE = UsageScorePlugin(_NAME, least_allocated)
 DRY_RUN = DryRunPlugin(_NAME, dry_run)
 BALANCED_ALLOCATION = UsageScorePlugin("NodeResourcesBalancedAllocation", balanced_allocation)

@@ -21,7 +21,7 @@ from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
 from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NODE_TAINTS
+_REQUEUE_ON = ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NODE_TAINTS
 _REQUEUE_ON |= ClusterEvent.POD_GONE | ClusterEvent.POD_ASSIGNED | ClusterEvent.POD_LABELS
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _SKEW = "node(s) didn't match pod topology spread constraints"

@@ -78,7 +78,7 @@ def pre_score(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
     return lambda rows: nodes.taints.spread(count, rows)
 
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_TAINTS
+_REQUEUE_ON = ClusterEvent.NODE_TAINTS
 NODE_UNSCHEDULABLE = FilterPlugin("NodeUnschedulable", pre_filter_cordon, _REQUEUE_ON)
 FILTER = FilterPlugin("TaintToleration", pre_filter, _REQUEUE_ON)
 SCORE = ScorePlugin("TaintToleration", pre_score, "reverse")

@@ -157,7 +157,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
     return DryRun(lambda row, _: _Units(pod_info, cache, row, steps), fits_empty(pod_info, cache.nodes))
 
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.NODE_UNITS
+_REQUEUE_ON = ClusterEvent.NODE_INVENTORY | ClusterEvent.NODE_UNITS
 _REQUEUE_ON |= ClusterEvent.VFS_FREED | ClusterEvent.UNITS_FREED
 FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
 SCORE = UsageScorePlugin(_NAME, suit)

@@ -96,7 +96,7 @@ def _judge_gpus(resource: str, unit_pool: UnitPool) -> str:
     return f"node(s) offered GPUs as 'mooring.dev/gpu', not as {resource!r}" if gives else ""
 
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_PROGRAMS
+_REQUEUE_ON = ClusterEvent.NODE_PROGRAMS
 RUNTIME_CLASS = FilterPlugin("RuntimeClass", pre_filter_handler, _REQUEUE_ON)
 NODE_RELEASE = FilterPlugin("NodeRelease", pre_filter_release, _REQUEUE_ON)
-GPU_RESOURCES = FilterPlugin("GpuResources", pre_filter_gpus, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)
+GPU_RESOURCES = FilterPlugin("GpuResources", pre_filter_gpus, ClusterEvent.NODE_UNITS)

@@ -252,8 +252,8 @@ def fits_empty(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
     return fits
 
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
-INVENTORY_FILTER = FilterPlugin(_NAME, pre_filter_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
+_REQUEUE_ON = ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
+INVENTORY_FILTER = FilterPlugin(_NAME, pre_filter_inventory, ClusterEvent.NODE_INVENTORY)
 FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
 SCORE = UsageScorePlugin(_NAME, fullest_first)
 RESERVE = ReservePlugin(_NAME, reserve, _REQUEUE_ON)

@@ -214,6 +214,5 @@ def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[list[di
     return kinds, kind_of
 
 
-_REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
-_REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
+_REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS | ClusterEvent.NODE_LABELS
 FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON)

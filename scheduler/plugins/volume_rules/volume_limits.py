@@ -143,15 +143,15 @@ def _zones(label: str) -> frozenset[str]:
 RESTRICTIONS = VolumeFilterPlugin(
     "VolumeRestrictions",
     pre_filter_restrictions,
-    ClusterEvent.NODE_ADDED | ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED,
+    ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED,
 )
 NODE_LIMITS = VolumeFilterPlugin(
     "NodeVolumeLimits",
     pre_filter_limits,
-    ClusterEvent.NODE_ADDED | ClusterEvent.ATTACHMENTS | ClusterEvent.VOLUMES_FREED | ClusterEvent.CLAIM,
+    ClusterEvent.ATTACHMENTS | ClusterEvent.VOLUMES_FREED | ClusterEvent.CLAIM,
 )
 ZONE = VolumeFilterPlugin(
     "VolumeZone",
     pre_filter_zone,
-    ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS | ClusterEvent.CLAIM | ClusterEvent.VOLUME,
+    ClusterEvent.NODE_LABELS | ClusterEvent.CLAIM | ClusterEvent.VOLUME,
 )

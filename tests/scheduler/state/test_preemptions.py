@@ -185,6 +185,16 @@ def test_a_nomination_ends_when_no_preemption_would_help_any_more(cluster: Clust
     play(cluster, "later > -low high:n1 | leave low | gone friend | node n1 2 | later > high:")
 
 
+def test_a_nominated_pod_takes_vfs_that_a_node_gets_before_the_victim_is_gone(cluster: Cluster) -> None:
+    """There were enough before, but not on one network: only the exact search refuses the node."""
+    life, pfs = cluster.life, cluster.life.make_pf(1, vfs=4, network="rail1")
+    life.show_node("n1", life.make_pf(0, vfs=1, network="rail0"), pfs)
+    play(cluster, 'pod low [{"network":"rail0"}] | later > low@n1 | pod high 2 [{"network":"rail0"}]')
+    play(cluster, "later > -low high:n1")
+    life.show_node("n1", life.make_pf(0, vfs=2, network="rail0"), pfs)
+    play(cluster, "later > high@n1")
+
+
 def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(cluster: Cluster) -> None:
     """Two of one PF are kept for the important pod, one of them free already: the small pod's are of the other PF."""
     life = cluster.life

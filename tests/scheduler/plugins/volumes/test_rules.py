@@ -179,6 +179,10 @@ STORIES = {
     "no pod is preempted where the volume cannot be used": """
         nodes n1 n2 | pod a on=n1 cpu=8 | pod b on=n2 cpu=8 | claim c v | volume v on=n2 for=c
         | pod p c cpu=8 priority=1 | preempt > b""",
+    # No filter but that of cpu has rejected the node.
+    "a pod is preempted as soon as its node can use the volume": """
+        nodes n1 disk=x | pod a on=n1 cpu=8 | claim c v | volume v disk=y for=c | pod p c cpu=8 priority=1 | preempt
+        | wait 10 | nodes n1 disk=y | preempt > a""",
     # Between the decision and its bind, while the pod waits for its volumes.
     # The change does not concern the claim: the pods that wait for the volume are found all the same.
     "a volume that no longer names its claim ends the wait at once": f"""

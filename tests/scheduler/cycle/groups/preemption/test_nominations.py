@@ -26,6 +26,10 @@ TWO = f"nodes n1 n2 | put a b | nodes n3 n4 | put c priority=5 | put d priority=
         "a less important pod does not take the room": """
             gang train 2 priority=10 | nodes n1 n2 | put a b | group train-0..1 kind=PodGroup priority=5 | wait 0 |
             victims a b | come single priority=9 | delete a | wait 15 | victims | delete b | wait 15 > train-0..1""",
+        # No filter but that of cpu has rejected the node.
+        "pods leave as soon as their node has enough VFs": """
+            nodes n1 vfs=1 cpu=2 | put a vfs=0 cpu=2 | group train-0 cpu=2 priority=10 | wait 0 | victims | nodes n1
+            vfs=2 cpu=2 | wait 15 | victims a""",
         "all nominations end if a member is deleted and not created again": f"""
             {ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept""",
         "no room is reserved for a group without its PodGroup": """
