@@ -19,9 +19,11 @@ from tests.scheduler.story import words_of
 # Of a PodGroup: its members go one by one, or only together.
 _MODES: Json = {"": None, "all": {"all": {}}, "single": {"single": {}}}
 _UNITS_S = {"h": 3600, "m": 60, "s": 1}
+# Variants of stories, in which another scheduler leads, or not.
+LEADER = {"new leader": "lead", "new leader, shown backwards": "lead backwards"}
+THEN = {"same leader": "", **LEADER}
 # How the fields of a group's annotation are read.
 _READ: dict[str, Callable[[str], object]] = {
-    "name": str,
     "name_from": str,
     "min": int,
     "within": str,
@@ -133,28 +135,31 @@ class GroupScene(Scene):
         """Let time pass in so many turns, and return all that is bound; it is after each of them."""
         turns = list[Instruction]()
         for time in times:
-            if names := self._decide(seconds_of(time)):
-                self.answer("bound", *names)
+            if names := self.decide(time):
+                self.answer("bound", *names.split())
             turns += self.found
         self.found = turns
         return self.bound_names()
 
     def decide(self, time: str = "0") -> str:
         """Let time pass, and return which pods get nodes; their Bindings take a while."""
-        self._decide(seconds_of(time))
-        return self.bound_names()
+        before = self._assigned()
+        names = self.take(self.work(seconds_of(time)))
+        assert self._assigned() == before | {bind.pod_info.uid for bind in binds(self.found)}
+        return names
 
-    def tick(self, time: str) -> None:
-        """Let time pass in which nothing is decided."""
+    def later(self, time: str) -> None:
+        """Let time pass in which the scheduler does nothing."""
         self.now += seconds_of(time)
+
+    def tick(self) -> None:
+        """Do what is due, but decide nothing."""
         self.take([*self.machine.tick(self.now)])
 
     def steps(self, count: str) -> None:
         """Take steps of a decision that does not end with them, and has no effect until then."""
         before = self._assigned()
-        for _ in range(int(count)):
-            self.machine.tick(self.now)
-            assert self.machine.step(self.now) == []
+        assert [self.machine.step(self.now) for _ in range(int(count))] == [[]] * int(count)
         assert self._assigned() == before
 
     def portion(self, count: str) -> None:
@@ -190,7 +195,7 @@ class GroupScene(Scene):
 
     def quiet(self, *times: str, tries: str = "0") -> None:
         """Let time pass in which groups are tried so often at most; if never, nothing happens."""
-        decisions = self.machine.group_scheduling.decisions
+        self.effects, decisions = [], self.machine.group_scheduling.decisions
         before = decisions["unschedulable"]
         self.wait(*times)
         assert decisions["unschedulable"] - before <= int(tries)
@@ -303,17 +308,6 @@ class GroupScene(Scene):
     @property
     def rooms(self) -> list[AssignedPod]:
         return [room for one in self.machine.reservations.all() for room in one.rooms.values()]
-
-    def bound_names(self) -> str:
-        names = [one.pod_info.pod.metadata.name for one in binds(self.found)]
-        return " ".join(sorted(names, key=lambda name: (len(name), name)))
-
-    def _decide(self, seconds: float) -> list[str]:
-        before = self._assigned()
-        names = self.take(self.work(seconds))
-        uids = {bind.pod_info.uid for bind in binds(self.found)}
-        assert self._assigned() == before | uids
-        return names
 
     def _assigned(self) -> set[str]:
         return {pod.uid for pod in self.machine.cache.assigned_pods()}

@@ -55,12 +55,15 @@ class Scene(Life):
         """Return the time; no two pods have the same."""
         return timestamp(self.now + next(self._stamps) / 1e6)
 
-    def take(self, found: list[Instruction]) -> list[str]:
+    def take(self, found: list[Instruction]) -> str:
         """Keep what was decided; return which pods get nodes."""
         self.found, self.effects = self.effects + found, []
-        decided = {bind.pod_info.pod.metadata.name: bind for bind in binds(found)}
-        self.decided |= decided
-        return [*decided]
+        self.decided |= {bind.pod_info.pod.metadata.name: bind for bind in binds(found)}
+        return self.bound_names()
+
+    def bound_names(self) -> str:
+        names = [bind.pod_info.pod.metadata.name for bind in binds(self.found)]
+        return " ".join(sorted(names, key=lambda name: re.sub(r"\d+", lambda number: number[0].zfill(9), name)))
 
     # What users and the cluster do.
 
@@ -127,7 +130,7 @@ class Scene(Life):
 
     def step(self) -> str:
         """Take one step, and return which pods get nodes; their Bindings take a while."""
-        return " ".join(self.take(self.machine.step(self.now) or []))
+        return self.take(self.machine.step(self.now) or [])
 
     def due(self) -> str:
         """Return when something is due if nothing happens before."""
@@ -176,7 +179,7 @@ def timestamp(seconds: float) -> str:
 
 def _pairs(text: str) -> dict[str, str]:
     """Read ``a:b,c:d``."""
-    return {key: value for key, _, value in (pair.partition(":") for pair in text.split(","))}
+    return {key: value for key, _, value in (pair.partition(":") for pair in text.split(",") if pair)}
 
 
 def _affinity(kind: str, text: str) -> Json:
@@ -217,6 +220,6 @@ def pod_fields(**words: str) -> Json:
     if words.get("vfs") == "0":
         del words["vfs"]
     for word, text in words.items():
-        section, field, read = _FIELDS.get(word, ("spec", word, str))
+        section, field, read = _FIELDS.get(word, ("spec", word, json.loads if text.startswith("[") else str))
         made[section][field] = read(text)
     return made

@@ -108,10 +108,10 @@ def test_others_start_meanwhile(scene: Promises, story: str) -> None:
             nodes n1 n2 n3 | run two~2h three~3h four~4h | group pair-0..1 | wait 1 1 | kept two three | lose two | wait
             1 2 | says before: node '{two}' is gone.""",
         "another leader begins, and a node is lost": f"""
-            {HOURS} | tick 100 | lead without=two | wait 0 1 1 | says It was promised {BY_TWO} before: node '{{two}}' is
-            gone.""",
+            {HOURS} | later 100 | lead without=two | wait 0 1 1 | says It was promised {BY_TWO} before: node '{{two}}'
+            is gone.""",
         "another leader begins, and a pod runs for longer": f"""
-            {HOURS} | change two runs=4h | tick 100 | lead | wait 0 1 1 | says It was promised {BY_TWO} before:
+            {HOURS} | change two runs=4h | later 100 | lead | wait 0 1 1 | says It was promised {BY_TWO} before:
             default/two began late, or declares a longer run time now.""",
         "a pod begins late, and nothing else changes on its node": """
             nodes n1 n2 | put late~1h | group pair-0..1 | wait 1 1 598 | phase Running late | wait 1*3 | start 4200 |
@@ -140,7 +140,7 @@ def test_a_promise_moves_only_with_its_cause(scene: Promises, story: str) -> Non
             delete pair-1 | come long~5h | wait 5 | come again group=pair | wait 2 | start same | conceals before: |
             owner pair""",
         # It reads when the group starts from a member's message, and where from the nominated nodes.
-        "another leader begins": f"{HOURS} | kept one two | tick 100 | lead | wait 0 1 1 | kept one two | since 2h",
+        "another leader begins": f"{HOURS} | kept one two | later 100 | lead | wait 0 1 1 | kept one two | since 2h",
         "until a lost member is not made again": """
             nodes n1 n2 | run two~2h | group pair-0..1 | wait 1 | delete pair-1 | come long~5h | wait 25 | wait 6 > long
             | delete pair-0 | kept""",

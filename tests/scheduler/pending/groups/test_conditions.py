@@ -11,8 +11,8 @@ TRAIN = "group train-0..1 kind=PodGroup"
     {
         # Deleted and created again, which a watch may show as one change.
         "one that takes another's name does not say why that one waited": f"""
-            gang train 2 | nodes n1 | {TRAIN} | wait 0 | gang train 2 uid=u2 | tick 1 | writes | wait 15 1 | writes >
-            False | says 1 of 2 members fit""",
+            gang train 2 | nodes n1 | {TRAIN} | wait 0 | gang train 2 uid=u2 | later 1 | tick | writes | wait 15 1 |
+            writes > False | says 1 of 2 members fit""",
         "an incomplete one says so": """
             gang train 2 | group train-0 kind=PodGroup | wait 1*5 | writes > False | says group train: 1 of at least 2
             members exist""",

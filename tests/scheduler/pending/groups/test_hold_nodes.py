@@ -12,9 +12,9 @@ from tests.scheduler.group_life import binds, kept_on
 from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
-HOLD = "group pair-0..1 | wait 60 1"
+HOLD = "group pair-0..1 cpu=1 memory=1Gi | wait 60 1"
 # Pods of one VF, two on each node, which end by themselves; those of services do not.
-ENDING = "vfs=1 restartPolicy=Never"
+ENDING = "vfs=1 cpu=1 restartPolicy=Never"
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def scene(make_scene: MakeScene) -> GroupScene:
         # A group of one rack waits where a member fits now, until fewer pods are in the way in another one.
         "in the domain where the most fit": """
             nodes a-0..2 rack=a | nodes b-0..2 rack=b | nodes c-0..2 rack=c | nodes d-0..2 rack=d | put small-0..23
-            vfs=1 | group racked-0..2 within=rack | empty c-2 | wait 60 | kept c-0..2 | nodes b-3 b-4 rack=b | wait 1 |
-            kept b-2 b-3 b-4""",
+            vfs=1 | group racked-0..2 within=rack cpu=1 | empty c-2 | wait 60 | kept c-0..2 | nodes b-3 b-4 rack=b |
+            wait 1 | kept b-2 b-3 b-4""",
         # They may stay for ever: then those members that fit are kept room, and no more.
         "not on those of a higher priority": """
             nodes n1 | put small-0..1 vfs=1 priority=7 | nodes n2 | group pair-0..1 | wait 60 | kept n2 | says Room is
@@ -107,7 +107,10 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
 
 def test_nodes_are_judged_in_portions(scene: GroupScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
-    play(scene, "nodes high-0..5 | put on-0..5 priority=7 | nodes n1 n2 | put a b | group pair-0..1 | wait 29 | tick 2")
+    play(
+        scene,
+        "nodes high-0..5 | put on-0..5 priority=7 | nodes n1 n2 | put a b | group pair-0..1 | wait 29 | later 2 | tick",
+    )
     turns = len(list(iter(lambda: scene.machine.step(scene.now), None)))
     assert turns >= 8
     play(scene, "kept n1 n2")

@@ -29,11 +29,11 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(scene:
             come single-0..2 | wait 20 | delete taking-0..2 | wait 20 > four-1 four-2 four-3""",
         # They come while the decision is under way, and take the room of one that is tried.
         "a higher priority does not wait": """
-            wait 20 | delete taking-0..2 | tick 20 | steps 1 | come higher priority=5 | wait 0 > higher""",
+            wait 20 | delete taking-0..2 | later 20 | steps 1 | come higher priority=5 | wait 0 > higher""",
         # From half a second after the group's turn began, pods take the room until one second is over, in any decision.
         # No room is kept for it yet.
         "others have their turn when they have waited long, and then for as long": """
-            wait 10 | delete taking-0..2 | tick 10 | steps 1 | come first-0..2 | wait 0.5 > first-0..2 | delete
+            wait 10 | delete taking-0..2 | later 10 | steps 1 | come first-0..2 | wait 0.5 > first-0..2 | delete
             first-0..2 | come second-0..2 | wait 0.4 > second-0..2 | delete second-0..2 | come third-0..2 | wait 0.1 >
             four-1 four-2 four-3""",
     }

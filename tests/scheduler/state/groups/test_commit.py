@@ -7,74 +7,90 @@ import pytest
 
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
-from tests.scheduler.group_life import Life, apart, binds
-from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.conftest import MakeScene
+from tests.scheduler.group_life import Life, apart, binds, changed
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 # The first of two steps tries 20 members on n0 to n19; n20 is free.
-TRIED = "nodes n0..20 | of train 20 | come m0..19 | steps 1"
+TRIED = "nodes n0..20 | group train-0..19 | steps 1"
 SKEW = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 SKEWS = json.dumps([SKEW | {"labelSelector": {"matchLabels": {"app": "m"}}}], separators=(",", ":"))
-SPREAD = f'name annotation={{"name":"train","min":2}} app=m | spec topologySpreadConstraints={SKEWS}'
 TWO_STEPS = "portion 1 | steps 2"
+
+
+class Commits(GroupScene):
+    """A scene with what members may do while they are decided about."""
+
+    def reject(self, *pods: str) -> None:
+        """Show the condition that the scheduler itself writes."""
+        conditions = [{"type": "PodScheduled", "status": "False", "message": "m"}]
+        self.show(*(changed(self.pods[name], status={"conditions": conditions}) for name in pods))
+
+    def undisputed(self) -> None:
+        """Expect that nothing happens because of the last events."""
+        assert (self.effects, self.machine.vf_disputes.dispute_counts) == ([], {})
 
 
 @stories(
     {
         # The others stay where they were, though the free node is as good.
-        "only the member whose node was lost goes elsewhere": f"nodes n0..3 | come m0..2 | {TWO_STEPS} | LOSS",
+        "only the member whose node was lost goes elsewhere": f"nodes n0..3 | group train-0..2 | {TWO_STEPS} | LOSS",
         "nobody is placed where one has no place any more": f"""
-            nodes n0..2 | come m0..2 | {TWO_STEPS} | GONE | at_once
-            | told m0..2: group train: 2 of 3 members fit: ...""",
+            nodes n0..2 | group train-0..2 | {TWO_STEPS} | GONE | wait 0 | told train-0..2: group train: 2 of 3 members
+            fit: ...""",
         # A smaller rack comes when all members have their places.
         "what still holds is carried out though something better exists": f"""
-            name annotation={{"name":"train","min":3,"within":"rack"}} | rack a | nodes a0..3 | come m0..2
-            | {TWO_STEPS} | rack b | nodes b0..2 | at_once m0..2 | on a0..2""",
+            nodes a0..3 rack=a | group train-0..2 within=rack | {TWO_STEPS} | nodes b0..2 rack=b | wait 0 > train-0..2 |
+            on a0..2""",
         "a member beyond the minimum whose node was taken is told, and placed later": f"""
-            nodes n0..2 | of train 2 | come m0..2 | {TWO_STEPS} | nodes n1:1 | at_once m0 m2 | on n0 n2 | told m1:
-            group train: enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free
-            RDMA VFs. | nodes n3 | later 20 | at_once m1 | on n3""",
+            nodes n0..2 | group train-0..2 min=2 | {TWO_STEPS} | nodes n1 vfs=1 | wait 0 > train-0 train-2 | on n0 n2 |
+            told train-1: group train: enough members are placed, but this one is not: 0/3 nodes are available: 3 not
+            enough free RDMA VFs. | nodes n3 | wait 20 > train-1 | on n3""",
         "a large group is decided in portions, and nothing else meanwhile": """
-            nodes n0..39 | of train 40 | come m0..39 | alone other | steps 2 | last_step m0..39""",
+            nodes n0..39 | group train-0..39 | come other | steps 2 | step > train-0..39""",
         # Nobody is assumed. The group is decided about again, if it is still complete.
         "a member that is deleted ends the decision": f"""
-            {TRIED} | delete m0 | at_once | come other | at_once m1..19 other""",
-        "a member that changes ends the decision": f"{TRIED} | ask m0 1 | at_once m0..19 | granted m0 1 | granted m1 2",
-        "a member that is bound elsewhere ends the decision": f"{TRIED} | bind m0 n20 | at_once m1..19",
+            {TRIED} | delete train-0 | wait 0 | come train-20 group=train | wait 0 > train-1..20""",
+        "a member that changes ends the decision": f"""
+            {TRIED} | change train-0 vfs=1 | wait 0 > train-0..19 | granted train-0 1 | granted train-1 2""",
+        "a member that is bound elsewhere ends the decision": f"""
+            {TRIED} | change train-0 nodeName=n20 | wait 0 > train-1..19""",
         # The others may be where they are because of that one. With none in rack b, rack a may have one.
         "members that spread are all placed again where one has to move": f"""
-            rack a | nodes a0 a1 | rack b | nodes b0 b1 | {SPREAD} | come m0..2 | {TWO_STEPS} | nodes b0:1 b1:1
-            | at_once | nodes b0 | later 20 | at_once m0..2""",
+            nodes a0 a1 rack=a | nodes b0 b1 rack=b | group train-0..2 min=2 labels=app:m
+            topologySpreadConstraints={SKEWS} | {TWO_STEPS} | nodes b0 b1 vfs=1 rack=b | wait 0 | nodes b0 rack=b |
+            wait 20 > train-0..2""",
         # Another scheduler or the last leader has bound it. The pod has not started by the end, and keeps its VFs.
         "a member that is only tried disputes no VF of a pod that is bound": f"""
-            {TRIED} | owned_by j | alone bound@n0 | undisputed | at_once m0..19 | on n1..20 | later {PATIENCE_S}
-            | idle""",
-        "our own status writes do not end it": f"{TRIED} | reject m0..19 | last_step m0..19",
+            {TRIED} | come bound@n0 owner=j | undisputed | wait 0 > train-0..19 | on n1..20 | quiet {PATIENCE_S}""",
+        "our own status writes do not end it": f"{TRIED} | reject train-0..19 | step > train-0..19",
     },
     LOSS={
-        "n0 taken": "nodes n0:1 | at_once m0..2 | on n1..3",
-        "n0 removed": "lose n0 | at_once m0..2 | on n1..3",
-        "n1 taken": "nodes n1:1 | at_once m0..2 | on n0 n2 n3",
-        "n1 removed": "lose n1 | at_once m0..2 | on n0 n2 n3",
+        "n0 taken": "nodes n0 vfs=1 | wait 0 > train-0..2 | on n1..3",
+        "n0 removed": "lose n0 | wait 0 > train-0..2 | on n1..3",
+        "n1 taken": "nodes n1 vfs=1 | wait 0 > train-0..2 | on n0 n2 n3",
+        "n1 removed": "lose n1 | wait 0 > train-0..2 | on n0 n2 n3",
     },
-    GONE={"taken": "nodes n1:1", "removed": "lose n1"},
+    GONE={"taken": "nodes n1 vfs=1", "removed": "lose n1"},
 )
-def test_a_decision_that_takes_several_steps(life: Life, story: str) -> None:
-    play(GroupStory(life), story)
+def test_a_decision_that_takes_several_steps(make_scene: MakeScene, story: str) -> None:
+    play(make_scene(Commits), story)
 
 
 @stories(
     {
         # Of three that are needed two remain, and one of these waits: it is not placed.
         "while another is bound": """
-            carry_out m0 | terminate m2 | refuse changed m1 | later 20 | at_once | come m3 | later 1 | at_once m1 m3""",
+            answer bound train-0 | terminate train-2 | answer changed train-1 | wait 20 | come train-3 group=train |
+            wait 1 > train-1 train-3""",
         # An API server may refuse a Binding before it sees that the pod is being deleted.
-        "and its own Binding fails too": "terminate m2 | refuse KIND m0..2 | later 20 | at_once",
+        "and its own Binding fails too": "terminate train-2 | answer KIND | wait 20",
     },
     KIND={kind: kind for kind in ("forbidden", "refused", "changed")},
 )
-def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, story: str) -> None:
-    play(GroupStory(life), f"nodes n1..4 | come m0..2 | decide m0..2 | {story}")
+def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(scene: GroupScene, story: str) -> None:
+    play(scene, f"nodes n1..4 | group train-0..2 | decide > train-0..2 | {story}")
 
 
 @pytest.mark.parametrize("step_s", [0.003, 0.02])

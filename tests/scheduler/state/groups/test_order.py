@@ -1,90 +1,84 @@
 """Which group comes first: by priority and age, whatever the backoffs are and whatever a pod's owner changes."""
 
-from tests.scheduler.group_life import Life
-from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 # Two nodes are full. The older group has failed so often that its backoff is ten seconds; that of the younger is short.
-FAIL_OFTEN = " | ".join(f"nodes small-{number}:1 | later 10 | at_once" for number in range(5))
-OLD = f"spec priority=5 | fill n1 n2 | spec priority=0 | of old 2 | come old-0 old-1 | {FAIL_OFTEN}"
-YOUNG = "of young 2 | come young-0 young-1"
+FAIL_OFTEN = " | ".join(f"nodes small-{number} vfs=1 | wait 10" for number in range(5))
+OLD = f"fill n1 n2 priority=5 | group old-0..1 | {FAIL_OFTEN}"
+YOUNG = "group young-0..1"
 
 
 @stories(
     {
         "the older one gets the room that both have waited for": f"""
-            {OLD} | {YOUNG} | at_once | delete on-n1 on-n2 | later 1 | at_once old-0 old-1""",
+            {OLD} | {YOUNG} | wait 0 | delete on-n1 on-n2 | wait 1 > old-0..1""",
         "the older one gets room that comes in parts, each too small for both": f"""
-            {OLD} | {YOUNG} | at_once | delete on-n1 | later 1 | at_once | delete on-n2 | bound old-0 old-1""",
+            {OLD} | {YOUNG} | wait 0 | delete on-n1 | wait 1 | delete on-n2 | wait 5 > old-0..1""",
         "the older one gets the room though the younger one comes later": f"""
-            {OLD} | delete on-n1 on-n2 | {YOUNG} | later 1 | at_once old-0 old-1""",
+            {OLD} | delete on-n1 on-n2 | {YOUNG} | wait 1 > old-0..1""",
         "a younger one of higher priority goes first": f"""
-            {OLD.replace("old", "high").replace("=0", "=1")} | spec priority=0 | {YOUNG} | delete on-n1 on-n2
-            | later 1 | at_once high-0 high-1""",
+            {OLD} | {YOUNG} priority=1 | delete on-n1 on-n2 | wait 1 > young-0..1""",
         # It waits for one decision about the older one, not for its backoff.
         "a younger one gets room that is of no use to the older one": f"""
-            spec priority=5 | fill n1 n2 | spec priority=0 | of old 4 | come old-0..3 | {FAIL_OFTEN}
-            | delete on-n1 on-n2 | {YOUNG} | at_once young-0 young-1""",
+            {OLD.replace("old-0..1", "old-0..3")} | delete on-n1 on-n2 | {YOUNG} | wait 0 > young-0..1""",
         "a younger one, but no pod, waits while a slow decision about the older one is set aside": """
-            nodes n1:100 n2:100 n3:100 | request 1 | of old 250 | come old-0..249 | steps 1 | later 1 | of young 60
-            | come young-0..59 | alone single | at_once single old-0..249 | first single""",
+            nodes n1..3 vfs=100 | group old-0..249 vfs=1 | steps 1 | group young-0..59 vfs=1 | come single vfs=1 |
+            wait 0 > old-0..249 single | first single""",
         # After 15 s it may start beside the older one's paused decision. It gives way after each slice of its own.
         "a younger one that has waited long does not overtake the older one between its slices": """
-            nodes n1:100 n2:100 n3:100 | request 1 | of old 290 | come old-0..289 | steps 1 | later 1 | of young 280
-            | come young-0..279 | steps 1 | later 20 | at_once old-0..289""",
+            nodes n1..3 vfs=100 | group old-0..289 vfs=1 | steps 1 | group young-0..279 vfs=1 | steps 1 | wait 20 >
+            old-0..289""",
     }
 )
-def test_of_two_groups_that_wait(life: Life, story: str) -> None:
-    play(GroupStory(life), story)
+def test_of_two_groups_that_wait(scene: GroupScene, story: str) -> None:
+    play(scene, story)
 
 
-KEPT = """
-    fill n1 | spec priority=5 | alone between | at_once | evicted on-n1 | {} | delete on-n1 | spec priority={} | come g
-    | later 1"""
-BY_SPEC = "name spec=train | pod_group train 1"
+KEPT = "fill n1 | come between priority=5 | wait 0 | victims on-n1 | gang train 1 {} | delete on-n1"
+COMES = "group train-0 kind=PodGroup priority={} | wait 1"
 
 
 @stories(
     {
         # The priority of a PodGroup counts for its members, whatever their own is.
-        "goes to a PodGroup above it": f"{KEPT.format(f'{BY_SPEC} 10', 0)} | at_once g | evicted",
-        "goes to members above it": f"{KEPT.format(BY_SPEC, 10)} | at_once g | evicted",
-        "does not go to a PodGroup below it": f"{KEPT.format(f'{BY_SPEC} 0', 10)} | at_once between | evicted",
-        "does not go to an equal PodGroup": f"{KEPT.format(f'{BY_SPEC} 5', 10)} | at_once between | evicted",
+        "goes to a PodGroup above it": f"{KEPT.format('priority=10')} | {COMES.format(0)} > train-0 | victims",
+        "goes to members above it": f"{KEPT.format('')} | {COMES.format(10)} > train-0 | victims",
+        "does not go to a PodGroup below it": f"{KEPT.format('priority=0')} | {COMES.format(10)} > between | victims",
+        "does not go to an equal PodGroup": f"{KEPT.format('priority=5')} | {COMES.format(10)} > between | victims",
     }
 )
-def test_room_kept_for_a_pod(life: Life, story: str) -> None:
-    play(GroupStory(life), story)
+def test_room_kept_for_a_pod(scene: GroupScene, story: str) -> None:
+    play(scene, story)
 
 
 # The only room is taken by a pod, which ends below.
-FULL = "nodes n1:4 | request 4 | alone last | at_once last | request 2"
-OLD_3, YOUNG_5 = "created 3 | of old 2 | come old-0 old-1", "created 5 | of young 2 | come young-0 young-1"
-YOUNG_3 = YOUNG_5.replace("young 2", "young 3")
-RUNS = "created 6 | request 0 | {} runs@n1 | request 2"
+FULL = "nodes n1 vfs=4 | put last vfs=4"
+OLD_3, YOUNG_5 = "group old-0..1 created=3", "group young-0..1 created=5"
+YOUNG_3 = f"{YOUNG_5} min=3"
+RUNS = "young-2@n1 vfs=0 created=6"
 
 
 @stories(
     {
         "a member that changes what it asks for keeps its age": f"""
-            {OLD_3} | {YOUNG_5} | later 1 | at_once | name annotation={{"name":"old","min":2,"rails":"same"}}
-            | join old-0 old-1 | delete last | bound old-0 old-1""",
+            {OLD_3} | {YOUNG_5} | wait 1 | change old-0..1 annotation={{"name":"old","min":2,"rails":"same"}} | delete
+            last | wait 5 > old-0..1""",
         "a pod that joins when it has a node": f"""
-            {RUNS.format("alone")} | {OLD_3} | {YOUNG_3} | join runs | delete last | bound old-0 old-1""",
+            come {RUNS} | {OLD_3} | {YOUNG_3} | change young-2 group=young | delete last | wait 5 > old-0..1""",
         "a pod that was placed when less was asked for": f"""
-            of young 1 | {RUNS.format("come")} | {OLD_3} | {YOUNG_3} | delete last | bound old-0 old-1""",
+            group {RUNS} min=1 | {OLD_3} | {YOUNG_3} | delete last | wait 5 > old-0..1""",
         "a pod that asks for more itself when it has a node": f"""
-            of young 1 | {RUNS.format("come")} | {OLD_3} | {YOUNG_3} | join runs | delete last | bound old-0 old-1""",
+            group {RUNS} min=1 | {OLD_3} | {YOUNG_3} | change young-2 group=young | delete last | wait 5 > old-0..1""",
         "a pod that another scheduler has placed": f"""
-            of young 3 | spec schedulerName=default-scheduler | {RUNS.format("come")} | spec schedulerName=mooring
-            | {OLD_3} | {YOUNG_3} | delete last | bound old-0 old-1""",
+            group {RUNS} min=3 schedulerName=default-scheduler | {OLD_3} | {YOUNG_3} | delete last | wait 5 >
+            old-0..1""",
         "but a start that a crash has cut short comes first": f"""
-            of young 3 | {RUNS.format("come")} | {OLD_3} | {YOUNG_3} | delete last | bound young-0 young-1""",
+            group {RUNS} min=3 | {OLD_3} | {YOUNG_3} | delete last | wait 5 > young-0..1""",
         "a PodGroup that asks for more than when the group started": f"""
-            created 5 | pod_group young 1 | name spec=young | request 0 | come young-0 | at_once young-0 | request 2
-            | {OLD_3} | pod_group young 3 | created 5 | name spec=young | come young-1 young-2 | delete last
-            | bound old-0 old-1""",
+            gang young 1 | group young-0 kind=PodGroup vfs=0 created=5 | wait 0 > young-0 | {OLD_3} | gang young 3 |
+            come young-1..2 group=young vfs=2 | delete last | wait 5 > old-0..1""",
     }
 )
-def test_what_changes_later_does_not_put_a_younger_group_first(life: Life, story: str) -> None:
-    play(GroupStory(life), f"{FULL} | {story}")
+def test_what_changes_later_does_not_put_a_younger_group_first(scene: GroupScene, story: str) -> None:
+    play(scene, f"{FULL} | {story}")

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction
-from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, apart, binds, bound_names, told
-from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.conftest import MakeScene
+from tests.scheduler.group_life import Life, apart, binds, told
+from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 from tests.support.calls import count_calls
 
@@ -16,12 +14,12 @@ HOST = "example.com/host"
 LEVELS = [f"level-{level}" for level in range(8)]
 
 
-class Turns(Life):
+class Turns(GroupScene):
     """Nodes that are each a domain of their own on eight levels."""
 
     def hosts(self, count: int) -> None:
         for number in range(count):
-            self.nodes(f"n{number}", labels=dict.fromkeys((HOST, *LEVELS), f"n{number}"))
+            self.nodes(f"n{number}", **dict.fromkeys((HOST, *LEVELS), f"n{number}"))
 
     def slow_group(self) -> None:
         """Let members come that are tried on each node alone on each level, since cpu says that it could hold all."""
@@ -31,78 +29,62 @@ class Turns(Life):
             metadata = {"labels": {"app": "apart"}}
             self.see(self.member(f"slow-{number}", group, request=[{}], spec=spec, metadata=metadata))
 
-    def unequal_group(self, count: int, least: int) -> list[Pod]:
+    def unequal_group(self, count: int, least: int) -> None:
         """Let members come that each request another cpu."""
-        cpus = [[{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}] for cpu in range(1, count + 1)]
-        group = f'{{"name":"odd","min":{least}}}'
-        members = [self.member(group=group, request=None, spec={"containers": one}) for one in cpus]
-        self.see(*members)
-        return members
+        for number in range(count):
+            self.group(f"odd-{number}", min=str(least), vfs="0", cpu=f"{number + 1}m")
 
-    def step(self) -> list[Instruction]:
-        return self.machine.step(self.now) or []
-
-    def quiet_steps(self, count: int) -> None:
-        for _ in range(count):
-            assert self.step() == []
-
-    def bind_other(self, most: int) -> None:
+    def interrupt(self, pod: str, most: str = "40") -> None:
         """Let a pod come and be bound after at most so many steps, before anything else."""
-        self.see(self.make_pod("other"))
-        steps = 1
-        while not (made := bound_names(self.step())):
-            steps += 1
-            assert steps <= most
-        assert made == ["other"]
+        self.come(pod, vfs="1")
+        names = next(filter(None, (self.step() for _ in range(int(most)))), "")
+        assert names == pod
+        self.answer("bound", pod)
         self.machine.check()
 
 
 @pytest.fixture
-def turns(life: Life) -> Turns:
-    return Turns(life.machine, life.make_node, life.make_pf, life.make_pod)
+def turns(make_scene: MakeScene) -> Turns:
+    return make_scene(Turns)
 
 
 def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> None:
     """The decision takes hundreds of turns; it is put aside after some, goes on later, and has its outcome."""
     turns.hosts(60)
     turns.slow_group()
-    turns.quiet_steps(2)
-    turns.bind_other(29)
-    assert bound_names(turns.work()) == ["slow-0", "slow-1"]
+    play(turns, "steps 2 | interrupt other 29 | decide > slow-0..1")
 
 
 def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(turns: Turns) -> None:
     """It would cost each pod of a cluster without groups."""
     turns.hosts(1)
-    assert count_calls(type(turns.machine.queue).earliest, lambda: turns.bind_other(1)) == 0
+    assert count_calls(type(turns.machine.queue).earliest, lambda: turns.interrupt("other", "1")) == 0
 
 
-NODE = "rack {0} | nodes {0}:73"
-LARGE = "nodes n0:{0} n1:{0} n2:{0} | request 1 | of large {1} | come m0..{2}"
+LARGE = "nodes n0..2 vfs={} | group large-0..{} vfs=1"
 
 
 @stories(
     {
         # Room for all was there when it began; the last VF is somebody else's when it goes on.
         "its members keep nothing from others": f"""
-            {LARGE.format(73, 219, 218)} | steps 5 | interrupt other | at_once
-            | told m0..218: group large: 218 of 219 members fit: 0/3 nodes are available for the 219th member: 3 not
-            enough free RDMA VFs. | delete other | later 20 | at_once m0..218""",
+            {LARGE.format(73, 218)} | steps 5 | interrupt other | wait 0 | told large-0..218: group large: 218 of 219
+            members fit: 0/3 nodes are available for the 219th member: 3 not enough free RDMA VFs. | delete other | wait
+            20 > large-0..218""",
         "it ends with a member that goes": f"""
-            {LARGE.format(100, 250, 250)} | interrupt other | delete m0 | at_once m1..250""",
+            {LARGE.format(100, 250)} min=250 | interrupt other | delete large-0 | wait 0 > large-1..250""",
         # A node comes that holds the rest, when all others have been tried without it.
         "what helps the group meanwhile is not missed": f"""
-            {LARGE.format(66, 201, 200)} | interrupt other | nodes n3:4 | later 20 | at_once m0..200""",
+            {LARGE.format(66, 200)} | interrupt other | nodes n3 vfs=4 | wait 20 > large-0..200""",
         # A pod of higher priority preempts meanwhile, and is nominated where members were tried.
         "it takes no room that is kept for another pod": f"""
-            {NODE.format("n0")} | {NODE.format("n1")} | {NODE.format("n2")} | request 0 | cpu 8 | spec priority=-1
-            | alone low@n0 | request 1 | cpu 0 | spec priority=0 | of large 219 | come m0..218 | steps 5 | cpu 8
-            | spec priority=100 | spec nodeSelector={{"rack":"n0"}} | alone urgent | at_once | evicted low
-            | kept urgent:n0 | delete low | later 20 | at_once urgent""",
+            {LARGE.format(73, 218)} cpu=0 | nodes n0 vfs=73 rack=r | come low@n0 vfs=0 cpu=8 priority=-1 | steps 5 |
+            come urgent vfs=1 cpu=8 priority=100 nodeSelector=rack:r | wait 0 | victims low | kept urgent:n0 | delete
+            low | wait 20 > urgent""",
     }
 )
-def test_a_decision_is_set_aside(life: Life, story: str) -> None:
-    play(GroupStory(life), story)
+def test_a_decision_is_set_aside(turns: Turns, story: str) -> None:
+    play(turns, story)
 
 
 @pytest.mark.parametrize("wants", [1, 3], ids=["it holds all members", "it could hold none"])
@@ -115,7 +97,8 @@ def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(
     turns.see(*members)
     ends = list[str]()
     for number in range(100):
-        ends += told(turns.step())
+        turns.step()
+        ends += told(turns.found)
         turns.nodes("restless", vfs=100 if wants == 1 else 50 + number % 2)
         turns.nodes("restless", vfs=99 if wants == 1 else 49 + number % 2)
         if ends:
@@ -126,64 +109,50 @@ def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(
 def test_a_group_whose_members_request_too_many_different_things_is_refused_in_words(turns: Turns) -> None:
     """Each is compared with every node; without those that are too many it is placed."""
     turns.nodes("n1", vfs=100)
-    members = turns.unequal_group(65, 64)
-    instructions = turns.work()
-    assert binds(instructions) == []
-    assert set(told(instructions).values()) == {
-        "group odd: 0 of 64 members fit: its members make 65 different requests; the limit is 64"
-    }
-    turns.gone(members[0])
-    assert len(binds(turns.work())) == 64
+    turns.unequal_group(65, 64)
+    why = "group odd: 0 of 64 members fit: its members make 65 different requests; the limit is 64"
+    play(turns, f"wait 0 | told odd-0..64: {why} | delete odd-0 | wait 0 > odd-1..64")
 
 
 def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
     turns.hosts(10)
     turns.unequal_group(50, 50)
-    turns.quiet_steps(50 // 16 + 1)
-    assert len(binds(turns.work())) == 50
+    play(turns, f"steps {50 // 16 + 1} | wait 0 > odd-0..49")
 
 
 def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> None:
     """There are more nodes to judge than one slice allows."""
     turns.hosts(500)
     turns.unequal_group(64, 64)
-    turns.bind_other(20)
-    assert len(binds(turns.work())) == 64
+    play(turns, "interrupt other 20 | wait 0 > odd-0..63")
 
 
 def _zones(turns: Turns, count: int) -> None:
     """Let 20 members wait that keep away from pods ``noisy`` in their zone; zone ``a`` is the first that is filled."""
     for zone in "abcdefgh"[:count]:
-        turns.nodes(*(f"{zone}{number}" for number in range(21)), labels={"zone": zone})
-    turns.members(20, '{"name":"train","min":20}', spec=apart("zone", app="noisy"))
-
-
-def _come_to(turns: Turns, zone: str, app: str) -> None:
-    """Let another scheduler bind a pod on the last node of a zone."""
-    turns.see(turns.make_pod(node=f"{zone}20", metadata={"labels": {"app": app}}))
+        play(turns, f"nodes {zone}0..20 zone={zone}")
+    play(turns, "group train-0..19 away=app:noisy")
 
 
 def test_a_decision_that_others_overtake_again_and_again_ends_without_breaking_a_rule(turns: Turns) -> None:
     """A pod that the members must keep away from comes to their zone on each turn."""
     _zones(turns, 8)
-    zones, loud, made = iter("abcdefg"), set[str](), list[Bind]()
+    zones, loud = iter("abcdefg"), set[str]()
     for _ in range(200):
-        if made := binds(turns.step()):
+        if turns.step():
             break
         if (zone := next(zones, "")) and turns.machine.is_trying:
-            _come_to(turns, zone, "noisy")
+            play(turns, f"come loud-{zone}@{zone}20 vfs=0 labels=app:noisy")
             loud.add(zone)
     assert len(loud) > 3
-    assert len(made) == 20
-    assert not loud & {one.assigned.node[0] for one in made}
+    assert len(turns.decided) == 20
+    assert not loud & {bind.assigned.node[0] for bind in turns.decided.values()}
 
 
 def test_pods_that_no_rule_is_about_do_not_let_a_decision_begin_again(turns: Turns) -> None:
     """It ends in the turn in which it would have ended without them."""
     _zones(turns, 2)
-    turns.quiet_steps(1)
-    _come_to(turns, "a", "quiet")
-    assert len(binds(turns.step())) == 20
+    play(turns, "steps 1 | come quiet@a20 vfs=0 labels=app:quiet | step > train-0..19")
 
 
 def test_labels_that_each_node_has_a_value_of_are_made_columns_over_several_turns(turns: Turns) -> None:
@@ -191,7 +160,7 @@ def test_labels_that_each_node_has_a_value_of_are_made_columns_over_several_turn
     turns.hosts(800)
     turns.slow_group()
     nodes = turns.machine.cache.nodes
-    turns.quiet_steps(1)
+    play(turns, "steps 1")
     ready = [nodes.has_label_column(level) for level in LEVELS]
     assert (ready[0], ready[-1]) == (True, False)
     turns.step()

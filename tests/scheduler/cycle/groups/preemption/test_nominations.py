@@ -7,9 +7,9 @@ from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
 # The group preempts all pods, or two of four.
-FULL = "nodes n1 n2 | put a b | group pair-0..1 priority=10 | wait 0"
+FULL = "nodes n1 n2 | put a b cpu=1 | group pair-0..1 priority=10 | wait 0"
 COME = "group pair-0..1 priority=10 | wait 0 | victims a b | kept n1 n2"
-ALL = f"nodes n1 n2 | put a b | {COME}"
+ALL = f"nodes n1 n2 | put a b cpu=1 | {COME}"
 TWO = f"nodes n1 n2 | put a b | nodes n3 n4 | put c priority=5 | put d priority=6 | {COME}"
 
 
