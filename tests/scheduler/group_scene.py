@@ -76,12 +76,13 @@ class GroupScene(Scene):
         super().change(*pods, **{**membership, **fields})
 
     def gang(self, name: str, count: str = "", mode: str = "", priority: str = "", **words: str) -> None:
-        """Show a PodGroup, with a ``uid`` of its own and conditions; without a count, delete it."""
+        """Show a PodGroup with a ``uid``, conditions, ``within`` a domain; without a count, delete it."""
         if not count:
             self.machine.handle(PodGroup, Removed(Identity(name, "default")), self.now)
             return
         spec: Json = {"schedulingPolicy": {"gang": {"minCount": int(count)}}, "disruptionMode": _MODES.get(mode, mode)}
         spec |= {"priority": int(priority)} if priority else {}
+        spec["schedulingConstraints"] = {"topology": [{"key": words.pop("within")}]} if "within" in words else None
         metadata: Json = {"name": name, "namespace": "default", "uid": words.pop("uid", "u1"), "resourceVersion": "7"}
         metadata |= {"generation": 3, "creationTimestamp": self.stamp()}
         conditions = [{"type": type_, "status": status, "reason": "", "message": ""} for type_, status in words.items()]

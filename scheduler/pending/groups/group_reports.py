@@ -61,16 +61,12 @@ class GroupReports(Part):
             self._refusals[key] = _Condition("False", "SchedulerError" if is_bug else "Unschedulable", message)
             self._changes.change(key, now)
 
-    def withdraw(self, key: GroupKey) -> None:
-        """Drop the message of a group for members that have not received it."""
-        self._messages.pop(key, None)
-
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
         """Yield the members that have not received their message, and drop them."""
         while self._messages:
             key, (uids, message, why) = next(iter(self._messages.items()))
             yield from ((uid, message, why) for uid in uids)
-            self.withdraw(key)
+            del self._messages[key]
 
     def members_changed(self, key: GroupKey, now: float) -> None:
         if key.naming == "PodGroup":

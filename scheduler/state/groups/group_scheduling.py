@@ -88,7 +88,6 @@ class GroupScheduling(Part):
     def begin(self, key: GroupKey) -> None:
         assert self.decision is None, "one group is decided about at a time"
         self.paused_decisions.pop(key, None)
-        self.state.group_reports.withdraw(key)
         demand, owners = demand_of(key, self.state)
         budget, changes = GroupBudget(self.portion), self.state.pending_groups.members(key).changes
         self.decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, changes)
@@ -205,7 +204,6 @@ class GroupScheduling(Part):
         state, key = self.state, demand.group.key
         state.reservations.end(key, now)
         state.pending_groups.assume(key, [bind.pod_info.uid for bind in placement.binds], now)
-        state.queue.note_placement(key.entry)
         state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.
         state.pending_groups.requeue(key, now)
@@ -255,7 +253,6 @@ class GroupScheduling(Part):
             self.decision = None
 
     def give_up(self, entry: str, now: float) -> list[Instruction]:
-        self.abandon()
         key = GroupKey.of_entry(entry)
         if key is not None:
             self.state.reservations.end(key, now)

@@ -85,6 +85,9 @@ def test_a_group_is_promised_a_start(scene: Promises, story: str) -> None:
 @stories(
     {
         "what ends before the start": f"{BESIDE} | come long~3h endless short~1h | wait 1 > short",
+        "no group before all of its members declare an end": f"""
+            {BESIDE} | group few-0..1 vfs=1 | change few-0 runs=1h | wait 1 | change few-1 runs=1h | wait 1 >
+            few-0..1""",
         "what does not touch the room, however long it runs": """
             nodes n1 n2 rack=r1 | run two~2h | nodes n3 rack=r2 | group pair-0..1 within=rack | wait 1 1 | says on rack
             'r1', after default/two | come endless | wait 1 > endless | on n3""",

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.preemption import preempt
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from tests.scheduler.conftest import MakeScene
 from tests.scheduler.group_life import Life, apart, binds, changed
@@ -54,6 +55,13 @@ class Commits(GroupScene):
             {TRIED} | delete train-0 | wait 0 | come train-20 group=train | wait 0 > train-1..20""",
         "a member that changes ends the decision": f"""
             {TRIED} | change train-0 vfs=1 | wait 0 > train-0..19 | granted train-0 1 | granted train-1 2""",
+        # Two of three that are needed then fit.
+        "a placed member that leaves ends the decision": f"""
+            nodes n0..2 | group train-0@n0 train-1..3 min=3 | {TWO_STEPS} | terminate train-0 | wait 0 | told
+            train-1..3: group train: 2 of 3 members fit: ...""",
+        "a PodGroup that is changed ends the decision": """
+            nodes a0 rack=a | nodes b0 b1 rack=b | gang train 2 | group train-0..1 kind=PodGroup | portion 1 | steps 1 |
+            gang train 2 within=rack | wait 0 > train-0..1 | on b0 b1""",
         "a member that is bound elsewhere ends the decision": f"""
             {TRIED} | change train-0 nodeName=n20 | wait 0 > train-1..19""",
         # The others may be where they are because of that one. With none in rack b, rack a may have one.
@@ -130,6 +138,16 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     first, second, third, fourth = others
     assert min(first, second, third) > 0
     assert (fourth == 0) == (step_s == 0.003)
+
+
+def test_a_search_for_victims_that_is_cut_short_leaves_a_group_its_room(
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its victims leave already, and the search is repeated soon for the member that was made again."""
+    play(scene, "fill n1 n2 | group pair-0..1 priority=10 | wait 0 | victims on-n1 on-n2")
+    monkeypatch.setattr(preempt, "_MAX_ROUNDS", 0)
+    play(scene, "terminate on-n1 on-n2 | delete pair-1 | come pair-2 group=pair | wait 1 | victims")
+    play(scene, "kept pair-0:n1 :n2")
 
 
 def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:

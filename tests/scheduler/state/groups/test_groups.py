@@ -96,6 +96,11 @@ def test_enough_members_start_together_or_none(scene: GroupScene, story: str) ->
             come train-2 group=train | wait 0 | told train-2: group train: 2 of at least 3 members are placed, and 0 of
             1 others fit: 0/7 nodes are available for the 1st member: 7 {NO_VFS} Blocked by: default/o2 on n2,
             default/o3 on n3, default/o4 on n4, 2 more.""",
+        "is told no pods if none that leaves would help": """
+            nodes n0..2 | group train-0@n0 train-1@n1 min=3 | come other@n2 | come train-2 group=train
+            nodeSelector=rack:r | wait 0 | told train-2: group train: 2 of at least 3 members are placed, and 0 of 1
+            others fit: 0/3 nodes are available for the 1st member: 3 node(s) didn't match Pod's node
+            affinity/selector.""",
         # At once, as long as its room is free; if it is refused again, after a while.
         "comes before others after a refused Binding": f"""
             nodes n1..3 | group train-0..2 | decide > train-0..2 | answer bound train-1..2 | answer forbidden train-0 |

@@ -42,8 +42,15 @@ class Takeover(GroupScene):
         "for a single pod while a node still holds VFs of a victim": f"""
             {HELD} | lose n2 | come single:n1 priority=10 | {SINGLE_KEPT} | {SINGLE_KEPT} | {SINGLE_KEPT} | nodes n1 |
             wait 15 > single""",
+        # Another attempt does not prolong it.
         "but not for ever if VFs do not come back": f"""
-            {HELD} | {PAIR} | {STILL_KEPT} | wait {VF_PATIENCE_S + 1} | victims on-n4 | kept pair-0:n2 pair-1:n4""",
+            {HELD} | {PAIR} | {STILL_KEPT} | nodes n5 vfs=0 | {STILL_KEPT} | wait {VF_PATIENCE_S - 14} | victims on-n4 |
+            kept pair-0:n2 pair-1:n4""",
+        # Another scheduler preempts it there: its VFs may take as long.
+        "as long again if a further pod leaves meanwhile": f"""
+            fill n3 | nodes n1 held=1 | come low@n1 vfs=0 | ALONE | {SINGLE_KEPT} | leave low | nodes n5 vfs=0 |
+            {SINGLE_KEPT} | wait {VF_PATIENCE_S} | kept single:n1 | delete low | nodes n6 vfs=0 | {SINGLE_KEPT} | wait
+            {VF_PATIENCE_S - 1} | kept single:n1 | wait 1 | victims on-n3""",
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
         "for some members, until the decision": """
             fill n1 priority=10 | nodes n2 | come older priority=10 | group pair-0:n2 pair-1 priority=10 | steps 1 |
@@ -74,6 +81,10 @@ class Takeover(GroupScene):
             {DECIDED} | kept pair-0:n1 pair-1:n2 | come pair-2:n3 group=pair | wait 0 | kept pair-0:n1 pair-1:n2""",
     },
     WAITER={"a group": "group pair-0..1 priority=10", "single pods": "come pair-0..1 priority=10"},
+    ALONE={
+        "a single pod": "come single:n1 priority=10",
+        "a group": "group single:n1 name=alone min=1 priority=10",
+    },
     MOVES={"from a group": "group first-0..1 min=1 priority=10", "from none": "come first-0 priority=10"},
     MISSING={"deleted before": "delete train-2 | steps 1", "deleted after it was seen": "steps 1 | delete train-2"},
     LATE={

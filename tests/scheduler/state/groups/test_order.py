@@ -1,5 +1,8 @@
 """Which group comes first: by priority and age, whatever the backoffs are and whatever a pod's owner changes."""
 
+import pytest
+
+from scheduler.state.groups import group_scheduling
 from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
@@ -7,6 +10,8 @@ from tests.scheduler.story import play, stories
 FAIL_OFTEN = " | ".join(f"nodes small-{number} vfs=1 | wait 10" for number in range(5))
 OLD = f"fill n1 n2 priority=5 | group old-0..1 | {FAIL_OFTEN}"
 YOUNG = "group young-0..1"
+# There is room for one of them. After 15 s the younger one may start beside the older one's paused decision.
+BESIDE = "nodes n1..3 vfs=100 | group old-0..289 vfs=1 | steps 1 | group young-0..279 vfs=1 | steps 1"
 
 
 @stories(
@@ -25,17 +30,25 @@ YOUNG = "group young-0..1"
         "a younger one, but no pod, waits while a slow decision about the older one is set aside": """
             nodes n1..3 vfs=100 | group old-0..249 vfs=1 | steps 1 | group young-0..59 vfs=1 | come single vfs=1 |
             wait 0 > old-0..249 single | first single""",
-        # After 15 s it may start beside the older one's paused decision. It gives way after each slice of its own.
-        "a younger one that has waited long does not overtake the older one between its slices": """
-            nodes n1..3 vfs=100 | group old-0..289 vfs=1 | steps 1 | group young-0..279 vfs=1 | steps 1 | wait 20 >
-            old-0..289""",
+        # It gives way after each slice of its own.
+        "a younger one that has waited long does not overtake the older one between its slices": f"""
+            {BESIDE} | wait 20 > old-0..289""",
     }
 )
 def test_of_two_groups_that_wait(scene: GroupScene, story: str) -> None:
     play(scene, story)
 
 
-KEPT = "fill n1 | come between priority=5 | wait 0 | victims on-n1 | gang train 1 {} | delete on-n1"
+def test_a_younger_group_goes_on_before_an_older_one_that_has_taken_many_turns(
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_scheduling, "_MANY_TURNS", 50)
+    one_by_one = BESIDE.replace("steps 1 | group young", "steps 60 | portion 256 | group young")
+    play(scene, f"portion 1 | {one_by_one} | wait 20 > young-0..279")
+
+
+BETWEEN = "fill n1 | come between priority=5 | wait 0 | victims on-n1"
+KEPT = f"{BETWEEN} | gang train 1 {{}} | delete on-n1"
 COMES = "group train-0 kind=PodGroup priority={} | wait 1"
 
 
@@ -46,6 +59,9 @@ COMES = "group train-0 kind=PodGroup priority={} | wait 1"
         "goes to members above it": f"{KEPT.format('')} | {COMES.format(10)} > train-0 | victims",
         "does not go to a PodGroup below it": f"{KEPT.format('priority=0')} | {COMES.format(10)} > between | victims",
         "does not go to an equal PodGroup": f"{KEPT.format('priority=5')} | {COMES.format(10)} > between | victims",
+        "does not go to a group of which a less important member comes during its decision": f"""
+            {BETWEEN} | delete on-n1 | portion 1 | group train-0..1 vfs=1 priority=10 | steps 1 | come train-2
+            group=train priority=0 | wait 0 | wait 1 > between""",
     }
 )
 def test_room_kept_for_a_pod(scene: GroupScene, story: str) -> None:

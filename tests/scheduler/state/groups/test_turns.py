@@ -55,6 +55,17 @@ def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> 
     play(turns, "steps 2 | interrupt other 29 | decide > slow-0..1")
 
 
+def test_pods_that_keep_coming_delay_a_decision_by_few_slices(turns: Turns) -> None:
+    """It goes on after 0.4 s, for longer than its first slice of 180 members, though another pod is always ready."""
+    play(turns, "nodes n0..49 vfs=30 | group train-0..999 vfs=1 | come other vfs=0")
+    steps, names = 0, ""
+    while "train-0" not in names:
+        if names:
+            play(turns, f"answer bound | come other-{steps} vfs=0")
+        turns.now, steps, names = turns.now + 0.01, steps + 1, turns.step()
+        assert steps < 600
+
+
 def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(turns: Turns) -> None:
     """It would cost each pod of a cluster without groups."""
     turns.hosts(1)
@@ -73,6 +84,8 @@ LARGE = "nodes n0..2 vfs={} | group large-0..{} vfs=1"
             20 > large-0..218""",
         "it ends with a member that goes": f"""
             {LARGE.format(100, 250)} min=250 | interrupt other | delete large-0 | wait 0 > large-1..250""",
+        "nothing is left to do if too few members remain": f"""
+            {LARGE.format(73, 218)} | steps 5 | interrupt other | delete large-0 | wait 5 | due > never""",
         # A node comes that holds the rest, when all others have been tried without it.
         "what helps the group meanwhile is not missed": f"""
             {LARGE.format(66, 200)} | interrupt other | nodes n3 vfs=4 | wait 20 > large-0..200""",
