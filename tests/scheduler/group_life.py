@@ -163,11 +163,6 @@ def bound_names(instructions: Iterable[Instruction]) -> list[str]:
     return sorted(one.pod_info.pod.metadata.name for one in binds(instructions))
 
 
-def kept_on(life: Life) -> list[str]:
-    """Return the nodes of all nominated pods, one for each pod."""
-    return sorted(room.node for one in life.machine.reservations.all() for room in one.rooms.values())
-
-
 def apart(key: str, **labels: str) -> dict[str, Any]:
     """Return the spec of a pod that must keep away from pods with these labels."""
     return _required("podAntiAffinity", key, labels)

@@ -172,8 +172,7 @@ def test_a_pod_beside_the_group_gets_no_promised_vf(scene: Promises) -> None:
     """Of four VFs the group needs two; two are used until it starts."""
     play(scene, "nodes n1 vfs=4 | nodes n2 | run half~2h there~2h | nodes n1 vfs=5 | group pair-0..1 | wait 1 1")
     play(scene, "come beside vfs=1 | wait 1 > beside | on n1")
-    rooms = [room for one in scene.machine.reservations.all() for room in one.rooms.values()]
-    promised = {vf.pci for room in rooms if room.assignment is not None for vf in room.assignment.vfs}
+    promised = {vf.pci for room in scene.rooms if room.assignment is not None for vf in room.assignment.vfs}
     beside = scene.machine.cache.assigned(scene.pods["beside"].metadata.uid)
     assert beside is not None
     assert beside.assignment is not None

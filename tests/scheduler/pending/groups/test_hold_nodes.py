@@ -8,7 +8,7 @@ from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
 from tests.scheduler.conftest import MakeScene
-from tests.scheduler.group_life import binds, kept_on
+from tests.scheduler.group_life import binds
 from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
@@ -84,7 +84,7 @@ def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(scene: GroupScen
     play(scene, f"nodes n-0..7 | put small-0..15 vfs=1 | {HOLD}")
     in_the_way = [4]
     for _ in range(30):
-        in_the_way.append(sum(len(scene.machine.cache.assigned_pods_on(node)) for node in kept_on(scene)))
+        in_the_way.append(sum(len(scene.machine.cache.assigned_pods_on(room.node)) for room in scene.rooms))
         scene.stream("1")
         scene.victims()
         if any(bind.pod_info.membership for bind in binds(scene.found)):

@@ -2,9 +2,7 @@
 
 import pytest
 
-from scheduler.kube.outcomes import Outcome
 from tests.scheduler.conftest import MakeScene
-from tests.scheduler.group_life import binds
 from tests.scheduler.group_scene import GroupScene
 from tests.scheduler.story import play, stories
 
@@ -40,9 +38,5 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(scene:
 )
 def test_the_rest_of_a_group_that_is_half_placed_gets_the_room_that_becomes_free(scene: GroupScene, story: str) -> None:
     """One of four is bound, the Bindings of the rest are refused, and others take their room."""
-    play(scene, "nodes n1 n2 n3 n4 | group four-0..3")
-    first, *rest = binds(scene.work())
-    scene.bound(first)
-    for decision in rest:
-        scene.machine.finished(decision, Outcome("forbidden", "a webhook"), scene.now)
+    play(scene, "nodes n1..4 | group four-0..3 | decide > four-0..3 | answer bound four-0 | answer forbidden four-1..3")
     play(scene, f"come taking-0..2 priority=9 | wait 0 > taking-0..2 | {story}")
