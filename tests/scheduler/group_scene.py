@@ -13,12 +13,11 @@ from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from scheduler.pending.groups.pending_groups import NO_OPTIONS
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import binds, changed, changed_event, orders, show_object, told, victims
-from tests.scheduler.scene import Json, Scene
+from tests.scheduler.scene import Json, Scene, seconds_of
 from tests.scheduler.story import words_of
 
 # Of a PodGroup: its members go one by one, or only together.
 _MODES: Json = {"": None, "all": {"all": {}}, "single": {"single": {}}}
-_UNITS_S = {"h": 3600, "m": 60, "s": 1}
 # Variants of stories, in which another scheduler leads, or not.
 LEADER = {"new leader": "lead", "new leader, shown backwards": "lead backwards"}
 THEN = {"same leader": "", **LEADER}
@@ -102,11 +101,6 @@ class GroupScene(Scene):
     def empty(self, node: str) -> None:
         self.delete(*[name for name, pod in self.pods.items() if pod.spec.node_name == node])
 
-    def terminate(self, *pods: str, at: str = "2026-01-01T00:00:00Z") -> None:
-        """Let the API server accept deletions, which finalizers hold up."""
-        metadata = {"deletionTimestamp": at, "finalizers": ["example.com/f"]}
-        self.show(*(changed(self.pods[name], metadata=metadata) for name in pods))
-
     def unlist(self, pod: str) -> None:
         """Let a new list of pods lack one: the watch was cut when it was deleted. Nothing of it is kept."""
         uid = self.pods.pop(pod).metadata.uid
@@ -148,10 +142,6 @@ class GroupScene(Scene):
         names = self.take(self.work(seconds_of(time)))
         assert self._assigned() == before | {bind.pod_info.uid for bind in binds(self.found)}
         return names
-
-    def later(self, time: str) -> None:
-        """Let time pass in which the scheduler does nothing."""
-        self.now += seconds_of(time)
 
     def tick(self) -> None:
         """Do what is due, but decide nothing."""
@@ -312,7 +302,3 @@ class GroupScene(Scene):
 
     def _assigned(self) -> set[str]:
         return {pod.uid for pod in self.machine.cache.assigned_pods()}
-
-
-def seconds_of(time: str) -> float:
-    return float(time[:-1]) * _UNITS_S[time[-1]] if time[-1] in _UNITS_S else float(time)

@@ -26,6 +26,7 @@ from tests.scheduler.story import words_of
 
 Json = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_UNITS_S = {"h": 3600, "m": 60, "s": 1}
 JOB = {"name": "train", "kind": "Job", "controller": True}
 _POD = re.compile(r"(?P<name>[^@:~]+)(?:@(?P<node>[^~]+)|:(?P<nominated>[^~]+))?(?:~(?P<runs>.+))?")
 
@@ -115,6 +116,11 @@ class Scene(Life):
     def delete(self, *names: str) -> None:
         self.gone(*(self.pods.pop(name) for name in names))
 
+    def terminate(self, *pods: str, at: str = "2026-01-01T00:00:00Z") -> None:
+        """Let the API server accept deletions, which finalizers hold up."""
+        metadata = {"deletionTimestamp": at, "finalizers": ["example.com/f"]}
+        self.show(*(changed(self.pods[name], metadata=metadata) for name in pods))
+
     def answer(self, outcome: Any, *names: str, **labels: str) -> None:
         """Let the API server answer these Bindings, or all in progress, and write labels, such as the node's zone."""
         for name in names or tuple(self.decided):
@@ -128,6 +134,10 @@ class Scene(Life):
 
     # What the scheduler does.
 
+    def later(self, time: str) -> None:
+        """Let time pass in which the scheduler does nothing."""
+        self.now += seconds_of(time)
+
     def step(self) -> str:
         """Take one step, and return which pods get nodes; their Bindings take a while."""
         return self.take(self.machine.step(self.now) or [])
@@ -140,8 +150,10 @@ class Scene(Life):
     def gated(self) -> str:
         return str(self.machine.pending_pods.depths()["gated"])
 
-    def assigned(self, name: str) -> None:
-        assert self.machine.cache.assigned(self.pods[name].metadata.uid) is not None
+    def assigned(self, name: str) -> str:
+        """Return the node that a pod counts on."""
+        assigned = self.machine.cache.assigned(self.pods[name].metadata.uid)
+        return "" if assigned is None else assigned.node
 
     def nominated(self, name: str, node: str) -> None:
         assert self.machine.reservations.node_of(self.pods[name].metadata.uid) == node
@@ -171,6 +183,10 @@ class Scene(Life):
         after = self.machine.pending_pods.pending.items()
         (pod,) = [one.pod for uid, one in after if one.attempts > before.get(uid, 0)]
         return pod.metadata.name
+
+
+def seconds_of(time: str) -> float:
+    return float(time[:-1]) * _UNITS_S[time[-1]] if time[-1] in _UNITS_S else float(time)
 
 
 def timestamp(seconds: float) -> str:

@@ -42,7 +42,7 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
     {
         "a node is deleted whose pods' anti-affinity kept others away": """
             nodes n1 n2 zone=z | come there nodeName=n1 labels=a:b vfs=0 | come a away=a:b vfs=0 | tries > a | lose n1 |
-            tries > a | assigned a""",
+            tries > a | assigned a > n2""",
         # A node that stays as it is helps no pod, so no timer requeues one.
         "a node is Ready again": """
             nodes n1 ready=no | tries | come a vfs=1 | tries > a | due > never | nodes n1 | tries > a""",
@@ -72,7 +72,7 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
         # It was rejected because of that pod only: one more VF is enough. The more important pod is tried first.
         "a pod fits beside a nominated one": f"""
             nodes n1 vfs=1 | come low {THEIRS} cpu=8 | come b vfs=1 priority=10 | come a vfs=1 cpu=5 priority=50 | tries
-            > a b | nodes n1 vfs=2 | tries > b | assigned b""",
+            > a b | nodes n1 vfs=2 | tries > b | assigned b > n1""",
         # It is counted as gated until it is deleted, requeues no pod, and is tried as soon as it may be.
         "the last scheduling gate is removed": """
             nodes n1 | come a b gates=xy vfs=0 | gated > 2 | delete b | gated > 1 | tries | change a gates=y | tries |

@@ -2,7 +2,7 @@
 
 Nodes are ``node NAME VFS`` with fields of their PF, as in ``up=false``, of the node (``ready``, ``boot``), or with VFs
 that are out, as in ``out=0:drained``. Pods are ``pod NAME`` (a namespace may stand before a slash) and want a VF at
-priority 0, or with further words a ``7``, ``x2``, ``60G``, ``none``, ``[{"vlan":1}]``, ``Never`` or ``nominated=NODE``.
+priority 0, or with further words a ``7``, ``60G``, ``none``, ``[{"vlan":1}]``, ``Never`` or ``nominated=NODE``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,15 @@ from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Synced
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from tests.scheduler.group_life import Life, as_bound, binds, changed, changed_event, claiming, notices, orders
+from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming, notices, orders
 from tests.scheduler.reference.messages import refusal
+from tests.scheduler.scene import Scene
 
 # A pod takes the only VF of a node from another.
-PREEMPTED = "node n1 | pod low | later > low@n1 | pod mid 1 | later > -low mid:n1"
-DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+PREEMPTED = "node n1 | pod low | wait > low@n1 | pod mid 1 | wait > -low mid:n1"
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 
 
@@ -42,23 +41,16 @@ def read_node_fields(fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[st
     return pf, node
 
 
-class Cluster:
-    """The verbs of the stories; the last decisions wait for their answers."""
+class Cluster(Scene):
+    """A scene of single pods; the last preemption and evictions wait for their answers."""
 
-    def __init__(self, life: Life) -> None:
-        self.life, self.machine = life, life.machine
-        self.pods: dict[str, Pod] = {}
-        self.decisions: dict[str, Bind] = {}
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self.orders: list[DeleteVictims] = []
         self.evictions: list[Evict] = []
-        self.last: list[Instruction] = []
 
     def at(self, now: str) -> None:
-        self.life.now = float(now)
-
-    def wait(self, seconds: str) -> str:
-        self.life.now += float(seconds)
-        return ""
+        self.now = float(now)
 
     # What happens to nodes and pods.
 
@@ -67,10 +59,7 @@ class Cluster:
         pf, fields = read_node_fields(words)
         fields |= {"labels": {"kubernetes.io/hostname": name, "vfs": vfs}}
         pf["vfs"] = int(vfs)
-        self.last = self.life.show_node(name, *([self.life.make_pf(**pf)] if vfs != "0" else []), **fields)
-
-    def lose(self, node: str) -> None:
-        self.life.remove_node(node)
+        self.effects += self.show_node(name, *([self.make_pf(**pf)] if vfs != "0" else []), **fields)
 
     def pod(self, name: str, *words: str, cpu: str = "", port: str = "", nominated: str = "") -> None:
         """Show a pod, new or with another request."""
@@ -80,8 +69,8 @@ class Cluster:
                 fields["spec"] |= {"priority": int(word)}
             elif word[-1] == "G":
                 annotations = {names.REQUEST: f'[{{"min_tx_rate":{word[:-1]}000}}]'}
-            elif word[0] == "x":
-                annotations = {names.REQUEST: msgspec.json.encode([{}] * int(word[1:])).decode()}
+            elif word[0] == "{":
+                annotations[names.GROUP] = word
             elif word == "none":
                 annotations = {}
             elif word == "Never":
@@ -96,98 +85,75 @@ class Cluster:
             fields["status"] = {"nominatedNodeName": nominated}
         metadata = {"namespace": name.rpartition("/")[0] or "default"}
         if old := self.pods.get(name):
-            self.show(name, changed(old, metadata={"annotations": annotations}))
+            self.show(changed(old, metadata={"annotations": annotations}))
         else:
-            self.show(name, self.life.make_pod(name, annotations=annotations, metadata=metadata, **fields))
+            self.show(self.make_pod(name, annotations=annotations, metadata=metadata, **fields))
 
     def create(self, *pods: str) -> None:
         for name in pods:
             self.pod(name)
 
-    def member(self, name: str) -> None:
-        """Show a member of a group of at least two in the namespace bad."""
-        group = {names.GROUP: '{"name":"g","min":2}'}
-        self.show(name, self.life.make_pod(name, [{}], annotations=group, metadata={"namespace": "bad"}))
-
     def claim(self, name: str, vf: str, phase: str = "Pending", priority: str = "0") -> None:
         """Show a pod on n1, new or as it was, that claims a VF; it has a controller."""
         metadata = OWNED | ({"uid": self.pods[name].metadata.uid} if name in self.pods else {})
         fields: dict[str, Any] = {"metadata": metadata, "status": {"phase": phase}, "spec": {"priority": int(priority)}}
-        pod = self.life.make_pod(name, [{}], node="n1", **fields)
-        self.show(name, claiming(pod, int(vf)))
-
-    def show(self, name: str, pod: Pod) -> None:
-        self.pods[name] = pod
-        self.last = self.life.see(pod)
+        self.show(claiming(self.make_pod(name, [{}], node="n1", **fields), int(vf)))
 
     def relist(self, *pods: str) -> None:
         """Let the watch list these pods, and no other."""
-        self.machine.handle(Pod, Synced(tuple(changed_event(self.pods[name]) for name in pods)), self.life.now)
+        self.machine.handle(Pod, Synced(tuple(changed_event(self.pods[name]) for name in pods)), self.now)
 
     def watch(self, name: str, node: str = "") -> None:
         """Let the watch show a pod as its Bind, or another scheduler, has bound it."""
-        pod = as_bound(self.decisions[name])
+        pod = as_bound(self.decided[name])
         pod.spec.node_name = node or pod.spec.node_name
-        self.show(name, pod)
+        self.show(pod)
 
     def strip(self, name: str) -> None:
         """Let somebody remove the annotations of a pod."""
-        self.show(name, changed(self.pods[name], metadata={"annotations": {}}))
-
-    def end(self, name: str) -> None:
-        self.show(name, changed(self.pods[name], status={"phase": "Succeeded"}))
-
-    def leave(self, name: str) -> None:
-        self.show(name, changed(self.pods[name], metadata=DELETED))
-
-    def gone(self, name: str) -> None:
-        self.life.gone(self.pods[name])
+        self.show(changed(self.pods[name], metadata={"annotations": {}}))
 
     # What is decided.
 
-    def later(self) -> str:
-        """Let backoffs end, decide about all that is ready, and carry out the Binds.
+    def wait(self, seconds: str = "15") -> str:
+        """Let time pass, by default for all backoffs, decide about all that is ready, and carry out the Binds.
 
         Return ``-NAME`` of victims, ``NAME@NODE`` of Binds, and ``NAME:NODE`` of nominations, or ``NAME:`` if one ends.
         """
-        return self._carry_out(self._decide_late())
+        return self._carry_out(self.decide_ready(self.now + float(seconds)))
 
     def why(self) -> str:
         """Let backoffs end, and decide; return where the only pod is nominated, and what it is told of preemption."""
-        (report,) = [one for one in self._decide_late() if isinstance(one, Report)]
+        (report,) = [one for one in self.decide_ready(self.now + 15.0) if isinstance(one, Report)]
         return f"{report.nominated or ''}: {report.message.partition(' preemption: ')[2]}"
-
-    def now(self) -> str:
-        return self._carry_out(self.life.decide_ready())
 
     def fail(self) -> str:
         """Let the next decision fail by a bug; return what is decided then."""
-        self.life.now += 15.0
+        self.now += 15.0
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SchedulingCycle, "proceed", lambda *_: 1 // 0)
             with pytest.raises(ZeroDivisionError):
-                self.machine.step(self.life.now)
-        self.last = self.machine.give_up(self.life.now)
-        assert self.machine.give_up(self.life.now) == []
-        return self._carry_out(self.last)
+                self.machine.step(self.now)
+        self.take(self.machine.give_up(self.now))
+        assert self.machine.give_up(self.now) == []
+        return self._carry_out(self.found)
 
     def begin(self) -> None:
         """Let backoffs end, and a search for victims begin."""
-        self.life.now += 15.0
-        assert self.machine.step(self.life.now) == []
+        self.now += 15.0
+        assert self.machine.step(self.now) == []
         assert self.machine.is_trying
         assert self.machine.next_due() == 0.0
 
-    def bind(self) -> str:
+    def decide(self) -> str:
         """Decide about all that is ready; return the pods whose Bindings are in progress then."""
-        self.last = self.life.decide_ready()
-        found = {one.pod_info.pod.metadata.name: one for one in binds(self.last)}
-        self.decisions |= found
-        return " ".join(found)
+        return self.take(self.decide_ready())
 
     def told(self) -> str:
-        """Return what the last decision, or node or pod that was shown, led to."""
-        return self._told(self.last)
+        """Return what the last decision, and events since then, led to; it is told once."""
+        told = self._told(self.effects or self.found)
+        self.effects, self.found = [], []
+        return told
 
     def repeat(self) -> str:
         """Return what a new leader tells."""
@@ -195,37 +161,38 @@ class Cluster:
 
     def tick(self) -> str:
         """Do all that is due; return the pods that are evicted, and what is told."""
-        found = list(self.machine.tick(self.life.now))
+        found = list(self.machine.tick(self.now))
         evictions = [one for one in found if isinstance(one, Evict)]
         self.evictions = evictions or self.evictions
         return " ".join([*(f"{one.pod.metadata.name}: {one.reason}" for one in evictions), self._told(found)]).strip()
 
     # What the API server answers.
 
-    def answer(self, name: str, kind: Any, *reason: str) -> str:
-        """Answer a Binding or an eviction; return what is told."""
-        if evictions := [one for one in self.evictions if one.pod.metadata.name == name]:
-            return self._told(self.machine.finished(evictions[0], kind, self.life.now))
-        result = Outcome(kind, " ".join(reason))
-        return self._told(self.machine.finished(self.decisions[name], result, self.life.now))
+    def answer(self, outcome: Any, *names: str, **labels: str) -> None:
+        """Answer Bindings; the watch does not show them yet."""
+        for name in names:
+            result = Outcome(outcome, "why")
+            self.effects += self.machine.finished(self.decided[name], result, self.now)
 
-    def delete(self) -> str:
+    def evict(self, outcome: Any, name: str) -> str:
+        """Answer an eviction; return what is told."""
+        (eviction,) = [one for one in self.evictions if one.pod.metadata.name == name]
+        return self._told(self.machine.finished(eviction, outcome, self.now))
+
+    def delete_victims(self) -> str:
         """Let the API server delete the victims; return what is told."""
         (order,) = self.orders
-        return self._told(self.machine.finished(order, DeleteVictimsResult(order.victims), self.life.now))
+        return self._told(self.machine.finished(order, DeleteVictimsResult(order.victims), self.now))
 
     def reject(self, *reason: str) -> str:
         """Let the API server reject the last preemption; return what is told."""
         (order,) = self.orders
-        (report,) = self.machine.finished(order, DeleteVictimsResult((), " ".join(reason)), self.life.now)
+        (report,) = self.machine.finished(order, DeleteVictimsResult((), " ".join(reason)), self.now)
         assert isinstance(report, Report)
         assert report.nominated == ""
         return f"{report.pod.metadata.name}: {report.message}"
 
     # What is kept.
-
-    def due(self) -> str:
-        return str(self.machine.next_due())
 
     def depth(self, queue: str) -> str:
         return str(self.machine.pending_pods.depths()[queue])
@@ -236,14 +203,6 @@ class Cluster:
     def reservations(self) -> str:
         return str(len(self.machine.reservations))
 
-    def assigned(self, name: str) -> str:
-        """Return the node that a pod counts on."""
-        assigned = self.machine.cache.assigned(self.pods[name].metadata.uid)
-        return "" if assigned is None else assigned.node
-
-    def _decide_late(self) -> list[Instruction]:
-        return self.life.decide_ready(self.life.now + 15.0)
-
     def _carry_out(self, found: list[Instruction]) -> str:
         self.orders = orders(found)
         victims = {f"-{one.pod.removeprefix('default/')}" for order in self.orders for one in order.victims}
@@ -253,7 +212,7 @@ class Cluster:
             for one in found
             if isinstance(one, Report) and one.nominated is not None
         }
-        self.pods |= {pod.metadata.name: pod for pod in self.life.bound(*binds(found))}
+        self.pods |= {pod.metadata.name: pod for pod in self.bound(*binds(found))}
         return " ".join([*sorted(victims), *sorted(bound), *sorted(nominated)])
 
     def _told(self, found: Iterable[Instruction]) -> str:

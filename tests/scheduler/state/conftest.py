@@ -9,7 +9,7 @@ from tests.scheduler.state.rates.edited_rates import EditedRates
 
 @pytest.fixture
 def cluster(life: Life) -> Cluster:
-    return Cluster(life)
+    return Cluster(life.machine, life.make_node, life.make_pf, life.make_pod)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from scheduler.state.groups.backfill import EarliestStart
 from scheduler.state.groups.group_scheduling import demand_of
 from tests.scheduler.conftest import MakeScene
 from tests.scheduler.group_life import changed
-from tests.scheduler.group_scene import GroupScene, seconds_of
+from tests.scheduler.group_scene import GroupScene
+from tests.scheduler.scene import seconds_of
 from tests.scheduler.story import play, stories
 
 # A pod runs for two hours on one of two nodes, and a group waits for both.

@@ -40,26 +40,26 @@ BOTH = disputed("one", "two")
 STORIES = {
     # After a start nodes and pods come in any order: only together they show a dispute.
     "a VF that two pods claim is reported, by a new leader again as long as it remains": f"""
-        node n1 | claim one 0 | told | claim two 0 | told > {BOTH} | disputes > 1 | repeat > {BOTH} | gone one | repeat
-        | disputes > 0""",
+        node n1 | claim one 0 | told | claim two 0 | told > {BOTH} | disputes > 1 | repeat > {BOTH} | delete one |
+        repeat | disputes > 0""",
     "a dispute is reported when the node is listed at last": f"""
         claim one 0 | claim two 0 | told | node n1 | told > {BOTH} | disputes > 1""",
     # Not at each heartbeat of the node; a third claimant is news.
     "a dispute is reported once": f"""
-        node n1 | claim one 0 | claim two 0 | node n1 1 numa=1 | told | claim three 0
+        node n1 | claim one 0 | claim two 0 | told > {BOTH} | node n1 1 numa=1 | told | claim three 0
         | told > {disputed("one", "two", "three")}""",
     # Then, and only then, a pod that waits for it is requeued.
     "a VF is free again when its pod has ended or is gone": """
-        node n1 | claim held 0 | pod a | bind | at 5 | gone held | at 6 | bind > a | answer a bound | at 7 | pod b
-        | bind | at 8 | watch a | end a | at 9 | bind > b""",
-    "a claim on a VF that does not exist takes nothing": "node n1 | claim other 3 | pod a | bind > a",
+        node n1 | claim held 0 | pod a | decide | at 5 | delete held | at 6 | decide > a | answer bound a | at 7 | pod b
+        | decide | at 8 | watch a | phase Succeeded a | at 9 | decide > b""",
+    "a claim on a VF that does not exist takes nothing": "node n1 | claim other 3 | pod a | decide > a",
     # Somebody removes it from a running pod: the VF is in the pod all the same.
     "a pod keeps its VF whatever happens to its annotation": """
-        node n1 | pod a | bind > a | watch a | strip a | pod b | bind | gone a | at 100 | bind > b""",
+        node n1 | pod a | decide > a | watch a | strip a | pod b | decide | delete a | at 100 | decide > b""",
     # Neither pod's end frees it, nor both together while the node's ledger holds it for one of them.
     "a disputed VF is given when both pods are gone and the node has it back": """
-        node n1 | claim one 0 | claim two 0 | pod a | bind | at 1 | gone one | at 100 | bind
-        | node n1 1 out=0:held_by_pod_uid-0 | at 101 | gone two | at 200 | bind | node n1 | at 300 | bind > a""",
+        node n1 | claim one 0 | claim two 0 | pod a | decide | at 1 | delete one | at 100 | decide
+        | node n1 1 out=0:held_by_pod_uid-0 | at 101 | delete two | at 200 | decide | node n1 | at 300 | decide > a""",
 }
 
 
@@ -88,9 +88,9 @@ def test_an_assignment_is_valid_for_its_own_pod_and_node_only(life: Life, annota
 
 def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(cluster: Cluster) -> None:
     """Neither forged assignments nor nodes that come and go leave anything behind."""
-    play(cluster, "claim a 0 | claim b 1 | claim c 3 | node n1 2 | at 3 | gone a | gone c")
+    play(cluster, "claim a 0 | claim b 1 | claim c 3 | node n1 2 | at 3 | delete a | delete c")
     assert cluster.machine.cache.free_since("n1") == {"pf0": array("d", [3.0])}
-    play(cluster, "at 4 | lose n1 | at 5 | gone b")
+    play(cluster, "at 4 | lose n1 | at 5 | delete b")
     assert cluster.machine.cache.free_since("n1") == {}
 
 
@@ -127,8 +127,8 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(life: Life) -> None:
 
 def test_a_returned_vf_is_the_last_to_be_given_again(cluster: Cluster) -> None:
     """Its node may still be restoring it: those that have been free the longest come first."""
-    play(cluster, "node n1 3 | claim held 0 | at 5 | gone held | at 6 | pod a | pod b | pod c | bind > a b c")
-    given = [cluster.decisions[name].assigned.assignment for name in "abc"]
+    play(cluster, "node n1 3 | claim held 0 | at 5 | delete held | at 6 | pod a | pod b | pod c | decide > a b c")
+    given = [cluster.decided[name].assigned.assignment for name in "abc"]
     assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
 
 

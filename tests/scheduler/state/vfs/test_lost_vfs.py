@@ -16,34 +16,28 @@ EVICTS = LostVfOptions(after_s=120.0, per_minute=2)
 class Losses(Cluster):
     """Pods that want two VFs, which is all that a node has, and run where they are placed."""
 
-    def __init__(self, life: Life, options: LostVfOptions) -> None:
-        super().__init__(life.successor(Machine("mooring", lost_vf_options=options)))
-
     def run(self, *names: str, request: object = ({}, {})) -> str:
         """Let pods be placed and run; return their nodes."""
-        return self._start([self.life.make_pod(name, request) for name in names])
+        return self._start([self.make_pod(name, request) for name in names])
 
     def small(self, *names: str) -> str:
         """Let pods with one VF be placed and run."""
         return self.run(*names, request=[{}])
 
     def group(self, fields: str, *names: str) -> str:
-        return self._start([self.life.member(name, f'{{"name":"train",{fields}}}') for name in names])
+        return self._start([self.member(name, f'{{"name":"train",{fields}}}') for name in names])
 
-    def place(self, name: str) -> None:
+    def unstarted(self, name: str) -> None:
         """Let a pod be placed that never starts."""
-        self.life.place(self.life.make_pod(name, [{}, {}]))
-
-    def nodes(self, *nodes: str) -> None:
-        self.life.nodes(*nodes)
+        self.place(self.make_pod(name, [{}, {}]))
 
     def down(self, *nodes: str) -> None:
         for node in nodes:
             self.node(node, "2", up="false")
 
-    def wait(self, seconds: str) -> str:
+    def wait(self, seconds: str = "15") -> str:
         """Let time pass; return the pods that are evicted then."""
-        found = [one for one in self.life.work(float(seconds)) if isinstance(one, Evict)]
+        found = [one for one in self.work(float(seconds)) if isinstance(one, Evict)]
         assert all(one.cause == "LostVfs" for one in found)
         self.evictions = found or self.evictions
         return " ".join(one.pod.metadata.name for one in found)
@@ -53,7 +47,7 @@ class Losses(Cluster):
 
     def accept(self, *names: str) -> str:
         """Let the API server evict these of the ordered pods, and reject the others; return what is told."""
-        answers = (self.answer(pod, "evicted" if pod in names else "refused") for pod in self._ordered())
+        answers = (self.evict("evicted" if pod in names else "refused", pod) for pod in self._ordered())
         return "; ".join(filter(None, answers))
 
     def obey(self) -> None:
@@ -64,11 +58,14 @@ class Losses(Cluster):
         return [one.pod.metadata.name for one in self.evictions]
 
     def _start(self, pods: list[Pod]) -> str:
-        self.life.see(*pods)
-        started = [changed(pod, status={"phase": "Running"}) for pod in self.life.bound(*binds(self.life.work()))]
-        self.life.see(*started)
-        self.pods |= {pod.metadata.name: pod for pod in started}
+        self.see(*pods)
+        started = [changed(pod, status={"phase": "Running"}) for pod in self.bound(*binds(self.work()))]
+        self.show(*started)
         return " ".join(sorted(f"{pod.metadata.name}@{pod.spec.node_name}" for pod in started))
+
+
+def losses(life: Life, options: LostVfOptions) -> Losses:
+    return Losses(Machine("mooring", lost_vf_options=options), life.make_node, life.make_pf, life.make_pod)
 
 
 DOWN = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"
@@ -88,9 +85,9 @@ DOWN = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"
 )
 def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(life: Life, words: str, why: str) -> None:
     """Not a second before, whatever the node publishes meanwhile; its owner is told which VF, and why."""
-    story = f"""nodes n1 | run a > a@n1 | node n1 {words} | due > 120.0 | wait 119 | node n1 {words} numa=1 | wait 1 > a
+    story = f"""nodes n1 | run a > a@n1 | node n1 {words} | due > 120 | wait 119 | node n1 {words} numa=1 | wait 1 > a
         | reasons > {why}, for 120 s | accept a > a LostVfs: evicted: {why}, for 120 s | wait 1200"""
-    play(Losses(life, EVICTS), story)
+    play(losses(life, EVICTS), story)
 
 
 RANKS = "nodes n1 n2 n3 | group {} m0 m1 m2 > m0@n1 m1@n2 m2@n3"
@@ -103,7 +100,7 @@ STORIES = {
         | down n1 | wait 2 | wait 120 > a""",
     # Ranks pass for each other, on whatever node.
     "the placed members of its group go with it, and no pod of another group or that leaves": f"""
-        {THREE} | nodes n4 | run alone > alone@n4 | leave m1 | down n1 | wait 120 > m0 m2
+        {THREE} | nodes n4 | run alone > alone@n4 | terminate m1 | down n1 | wait 120 > m0 m2
         | reasons > {DOWN}, for 120 s; pod default/m0 of the same group: {DOWN}, for 120 s""",
     # As for preemption.
     "a member beyond min goes alone": f"""{RANKS.format('"min":2')} | down n1 | wait 120 > m0""",
@@ -123,12 +120,12 @@ STORIES = {
         | wait 1 | down n3 | wait 1 | wait 120 > p0 p2 | obey | wait 60.1 > p4 p1 | obey | wait 60.1 > p3 p5""",
     # A minute later, and ten times: what is left then may have become whole with new members.
     "what is rejected of a group is ordered again whatever became of the others": f"""
-        {THREE} | down n1 | wait 120 > m0 m1 m2 | accept m0 > m0 LostVfs: evicted: {DOWN}, for 120 s | gone m0 | wait 59
-        | {"wait 60 > m1 m2 |" * 9} wait 60""",
+        {THREE} | down n1 | wait 120 > m0 m1 m2 | accept m0 > m0 LostVfs: evicted: {DOWN}, for 120 s | delete m0 | wait
+        59 | {"wait 60 > m1 m2 |" * 9} wait 60""",
     # The first is the business of `NeverStarts`, the others nobody's.
     "a pod that never started, leaves or is gone is not looked at": """
-        nodes n1 | place waits | nodes n2 n3 | run runs goes > goes@n3 runs@n2 | leave goes | down n1 n2 n3 | gone runs
-        | wait 1200""",
+        nodes n1 | unstarted waits | nodes n2 n3 | run runs goes > goes@n3 runs@n2 | terminate goes | down n1 n2 n3 |
+        delete runs | wait 1200""",
     # Such as for a disruption budget.
     "a pod that could not be evicted stays when its VF comes back": """
         nodes n1 | run a > a@n1 | down n1 | wait 120 > a | accept | nodes n1 | wait 61 | down n1 | wait 120 > a | accept
@@ -146,7 +143,7 @@ SOON = LostVfOptions(after_s=10.0)
 OTHER_OPTIONS = {
     "without the option nobody is evicted": (
         LostVfOptions(),
-        "nodes n1 | run a > a@n1 | down n1 | due > None | wait 1e6",
+        "nodes n1 | run a > a@n1 | down n1 | due > never | wait 1e6",
     ),
     # A minute after each rejection, not twice in a minute.
     "a pod whose VFs are lost again is evicted for its newest loss only": (
@@ -158,7 +155,7 @@ OTHER_OPTIONS = {
     "members that leave already are evicted for the newest loss of their group only": (
         SOON,
         f"""{THREE} | down n1 | wait 9 | wait 1 > m0 m1 m2 | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same
-        group: {DOWN}, for 10 s | wait 2 | gone m2 | wait 3 | nodes n1 | wait 5 | down n1 | wait 9 | wait 1 > m0 m1
+        group: {DOWN}, for 10 s | wait 2 | delete m2 | wait 3 | nodes n1 | wait 5 | down n1 | wait 9 | wait 1 > m0 m1
         | accept | wait 59 | wait 1 > m0 m1""",
     ),
 }
@@ -170,16 +167,16 @@ OTHER_OPTIONS = {
     ids=[*STORIES, *OTHER_OPTIONS],
 )
 def test_lost_vfs(options: LostVfOptions, story: str, life: Life) -> None:
-    losses = Losses(life, options)
-    play(losses, story)
-    losses.machine.check()
+    scene = losses(life, options)
+    play(scene, story)
+    scene.machine.check()
 
 
 def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life) -> None:
-    losses = Losses(life, LostVfOptions(after_s=120.0, dry_run=True))
-    play(losses, "nodes n1 | run a > a@n1 | down n1")
-    (report,) = losses.life.work(120.0)
+    scene = losses(life, LostVfOptions(after_s=120.0, dry_run=True))
+    play(scene, "nodes n1 | run a > a@n1 | down n1")
+    (report,) = scene.work(120.0)
     assert isinstance(report, Report)
     assert (report.pod.key, report.reason) == ("default/a", "LostVfs")
     assert report.message.startswith(f"would be evicted (dry run): {DOWN}")
-    assert losses.life.work(1200.0) == []
+    assert scene.work(1200.0) == []
