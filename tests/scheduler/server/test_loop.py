@@ -108,10 +108,10 @@ async def test_events_wait_until_few_binds_are_under_way(standby: Stage, monkeyp
 
 
 async def test_the_next_binds_begin_once_fewer_are_under_way(leader: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
+    """Of four one is answered after 0.5 s, and nothing follows; the second after 4 s, and all others follow."""
     monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
-    for name, delay_s in {"a": 0.3, "b": 1.0, "c": 1.5, "d": 1.5}.items():
+    for name, delay_s in {"a": 0.5, "b": 4.0, "c": 5.0, "d": 5.0}.items():
         leader.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
         await leader.add_pod(name)
     await until(lambda: len(leader.loop.writes) == 4)
@@ -119,7 +119,7 @@ async def test_the_next_binds_begin_once_fewer_are_under_way(leader: Stage, monk
     for name in "ef":
         await leader.add_pod(name)
     await leader.bound("e")
-    assert time.monotonic() - began > 0.6
+    assert time.monotonic() - began > 2.0
     await leader.bound("f")
 
 
@@ -141,9 +141,9 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(leader: S
     await leader.bound("first", "second")
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 4.0])
+@pytest.mark.parametrize("delay_s", [0.0, 30.0])
 async def test_a_failing_webhook_of_one_namespace_delays_no_bind_of_others(leader: Stage, delay_s: float) -> None:
-    """Also where its pods wait in hundreds, and each Binding for some seconds."""
+    """Also where its pods wait in hundreds, and each Binding for half a minute."""
     # A real API server keeps the namespace of the test before.
     bad = f"bad-{delay_s:.0f}"
     leader.plan(webhook_fails("POST", f"/{bad}/pods/.*/binding$", times=100_000, delay_s=delay_s))
@@ -154,7 +154,7 @@ async def test_a_failing_webhook_of_one_namespace_delays_no_bind_of_others(leade
     began = time.monotonic()
     await leader.add_pod("good")
     await leader.bound("good")
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 20.0
     leader.server.faults.planned.clear()
 
 
