@@ -36,10 +36,12 @@ _SIZES = (
 _INT32_MAX = (1 << 31) - 1
 # After an answer of this size, freed memory is returned to the system.
 LARGE_ANSWER_BYTES = 1 << 20
-# By default grpc's core cancels calls of any caller once 1,000 are waiting; the runtime's server does not.
+# By default grpc's core cancels calls of any caller once 1,000 are waiting, and those that have waited for 30 s; the
+# runtime's server does not. Source: GRPC_ARG_SERVER_MAX_UNREQUESTED_TIME_IN_SERVER_SECONDS of channel_arg_names.h.
 SERVER_OPTIONS = (
     *_SIZES,
     ("grpc.so_reuseport", 0),
+    ("grpc.server_max_unrequested_time_in_server", _INT32_MAX),
     ("grpc.server.max_pending_requests", _INT32_MAX),
     ("grpc.server.max_pending_requests_hard_limit", _INT32_MAX),
 )

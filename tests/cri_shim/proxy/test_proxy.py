@@ -17,6 +17,8 @@ from tests.support.heap import heap_bytes
 from tests.support.polling import eventually, until
 
 _AT_ONCE = 6_000
+# grpc's core cancels calls that no server has accepted for so long.
+_GRPC_WAITS_S = 30
 _LEAVE = 300
 
 
@@ -35,6 +37,18 @@ async def test_no_call_is_dropped_however_many_come_at_once(channel: Any) -> Non
     """The kubelet's own are among those that a tenant's probes come with."""
     runtime, _ = stubs(channel)
     calls = (runtime.Version(cri.VersionRequest(version="x")) for _ in range(_AT_ONCE))
+    assert {answer.runtime_name for answer in await asyncio.gather(*calls)} == {"fake"}
+
+
+@pytest.mark.slow
+async def test_calls_wait_for_a_busy_shim_longer_than_grpc_lets_them(channel: Any) -> None:
+    """On a node without free CPU the shim accepts none of them for a while."""
+    runtime, _ = stubs(channel)
+    await runtime.Version(cri.VersionRequest())
+    calls = [runtime.Version(cri.VersionRequest()) for _ in range(1000)]
+    # grpc's own threads take more of them in than the shim accepts in this time.
+    await asyncio.sleep(0.02)
+    time.sleep(_GRPC_WAITS_S + 1)
     assert {answer.runtime_name for answer in await asyncio.gather(*calls)} == {"fake"}
 
 
