@@ -188,7 +188,7 @@ class VolumeStory:
             spec["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
         self.pods[name] = self.store.pod(*claims, node=fields.get("on"), name=name, spec=spec)
 
-    def end(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         self.store.gone(self.pods.pop(name))
 
     def terminate(self, name: str) -> None:
@@ -203,8 +203,11 @@ class VolumeStory:
         """Let a list show no volumes."""
         self.store.machine.handle(PersistentVolume, Synced(()), self.store.now)
 
-    def lose(self, volume: str) -> None:
+    def lose_volume(self, volume: str) -> None:
         self.store.remove(PersistentVolume, volume)
+
+    def lose(self, node: str) -> None:
+        self.store.remove_node(node)
 
     def limit(self, node: str, count: str = "") -> None:
         self._drive(node, {"allocatable": {"count": int(count)} if count else {}})
@@ -236,7 +239,7 @@ class VolumeStory:
     def no_room(self, node: str) -> None:
         self.store.remove(CSIStorageCapacity, f"on-{node}")
 
-    def wait(self, seconds: str) -> None:
+    def later(self, seconds: str) -> None:
         self.store.now += float(seconds)
 
     def decide(self) -> str:

@@ -83,7 +83,7 @@ class KindStory(ABC):
         self.pods[name] = self.life.asking(name=name, **fields)
         self.life.see(self.pods[name])
 
-    def gone(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         self.life.gone(self.pods[name])
 
     def decide(self) -> str:

@@ -80,7 +80,7 @@ def hosts(start_life: StartLife) -> Hosts:
 
 STORIES = {
     "a GPU is given once, and again when its pod is gone": f"""
-        host | pod a 3 > 0 1 2 | pod b 2 > Insufficient {GPU}. | gone a | decide > 0 1""",
+        host | pod a 3 > 0 1 2 | pod b 2 > Insufficient {GPU}. | delete a | decide > 0 1""",
     # One decision: the first switch has GPUs and no VF any more.
     "a full PF moves the GPUs to the other switch": """
         host vfs=1 | pod a 1 1 {"vfs":"switch"} > 0 | pod b 1 1 {"vfs":"switch"} > 2""",

@@ -26,7 +26,7 @@ class Seller(KindStory):
         text = dump({"v": 1, "cad": int(cad), "sim": int(sim)})
         self.life.show_node(name, *pfs, licence=text, ready="unready" not in flags)
 
-    def wait(self, seconds: str) -> None:
+    def later(self, seconds: str) -> None:
         self.life.now += float(seconds)
 
     def pod(self, name: str, count: str, licence: str = "cad", priority: str = "0", interfaces: str = "0") -> None:
@@ -64,15 +64,15 @@ STORIES = {
         node n1 2 | pod a 1 | decide > cad/0 | pod b 1 | decide > cad/1 | pod c 1 | decide > {FULL}""",
     # A deleted pod frees its units, a node whose inventory grows has more: both help at once.
     "an unschedulable pod is requeued when units are free": f"""
-        node n1 2 | pod a 2 | decide > cad/0 cad/1 | pod b 1 | decide > {FULL} | decide | gone a | decide > cad/0
+        node n1 2 | pod a 2 | decide > cad/0 cad/1 | pod b 1 | decide > {FULL} | decide | delete a | decide > cad/0
         | pod c 2 | decide > {FULL} | node n1 3 | decide > cad/1 cad/2""",
     # No other pod, and it gets them when that pod is gone.
     "a pod that holds the units is preempted for them": f"""
         node n1 3 1 | pod other 1 | decide > cad/0 | pod holder 2 | decide > cad/1 cad/2 | pod high 2 cad 1
-        | preempt > holder | gone holder | decide > cad/1 cad/2 | pod last 1 | decide > {FULL}""",
+        | preempt > holder | delete holder | decide > cad/1 cad/2 | pod last 1 | decide > {FULL}""",
     "a pod that holds other units is not preempted": """
         node n1 3 1 | pod other 1 sim | decide > sim/0 | pod holder 2 | decide > cad/0 cad/1 | pod high 3 cad 1
-        | preempt > holder | gone holder | decide > cad/0 cad/1 cad/2""",
+        | preempt > holder | delete holder | decide > cad/0 cad/1 cad/2""",
     "no pod is preempted for more units than the node has": """
         node n1 2 | pod holder 2 | decide > cad/0 cad/1 | pod high 3 cad 1 | preempt""",
     # A node with only one of them does not fit, and each node's reason is what it lacks.
@@ -82,8 +82,8 @@ STORIES = {
         | node vfs 1 0 pf | decide > cad/0 pf0""",
     # After 60 s, as with VFs, and again when it is Ready; also if a pod leaves meanwhile.
     "a node that is not Ready gives nothing new": """
-        node n1 2 | pod a 1 | decide > cad/0 | node n1 2 0 unready | wait 100 | pod b 1
-        | decide > node(s) were not Ready for over 60 s. | gone a | decide | node n1 2
+        node n1 2 | pod a 1 | decide > cad/0 | node n1 2 0 unready | later 100 | pod b 1
+        | decide > node(s) were not Ready for over 60 s. | delete a | decide | node n1 2
         | decide > cad/0""",
     # The constraint's own words name the annotation, the field and the rule; fixing the annotation helps at once.
     "a request that cannot be read is refused in words": """

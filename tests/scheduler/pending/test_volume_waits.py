@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Event, Removed, Synced, Unreadable
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
@@ -27,9 +27,6 @@ class WaitStory(VolumeStory):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.machine, self.orders = store.machine, list[PreBind]()
-
-    def lose_node(self, node: str) -> None:
-        self.machine.nodes(Removed(Identity(node)), self.store.now)
 
     def lose_claim(self, claim: str) -> None:
         self.store.remove(PersistentVolumeClaim, claim)
@@ -87,7 +84,7 @@ def scene(store: Store) -> WaitStory:
         # That volume may be usable elsewhere only.
         "is requeued if the claim got another volume than planned": f"""
             nodes n1 n2 | {STATIC.format(where="on=n1")} | wrote | volume v on=n1 for=c | volume w on=n2 for=c | claim c
-            w | decide > binding volumes: PVC "c" is bound to pv "w", not to "v" | wait 10 | decide > n2""",
+            w | decide > binding volumes: PVC "c" is bound to pv "w", not to "v" | later 10 | decide > n2""",
         # Nothing of claim or volume changes; the pod would never get its disk there.
         "waits no longer for a node whose labels exclude the volume": f"""
             nodes n1 disk=x | {STATIC.format(where="disk=x")} | wrote | volume v disk=x for=c | nodes n1 disk=x a=b |
@@ -95,7 +92,7 @@ def scene(store: Store) -> WaitStory:
         # A late watch shows the claim without its node: that is not the provisioner's refusal.
         "ignores an old version of the claim": f"{LATE} | wrote default/c=5 | claim c | bound",
         "holds nothing after a write that is refused": f"""
-            {LATE} | refuse the object has been modified | free | wait 10 | plan > n1""",
+            {LATE} | refuse the object has been modified | free | later 10 | plan > n1""",
         # No other pod gets the resources, nor the volume that the API does not show as taken yet.
         "has its node and volume reserved": """
             nodes n1 | by_hand | volume v | claim c | claim d | pod p c cpu=5 | plan > n1 | pod q d | decide > 1 node(s)
@@ -121,9 +118,9 @@ def test_a_pod_that_waits(scene: WaitStory, story: str) -> None:
         ("claim c selected=n1 deleted=yes", f'{CHECK} "c" is being deleted'),
         ("claim c uid=another", f'{CHECK} "c" not found'),
         ("unlist_claims", f'{CHECK} "c" not found'),
-        ("lose_node n1", 'failed to get node "n1": node "n1" not found'),
+        ("lose n1", 'failed to get node "n1": node "n1" not found'),
         ("volume v on=n2 | claim c v selected=n1", MISPLACED),
-        (f"wait {PATIENCE_S}", "context deadline exceeded"),
+        (f"later {PATIENCE_S}", "context deadline exceeded"),
     ],
 )
 def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(scene: WaitStory, story: str, why: str) -> None:
@@ -154,7 +151,7 @@ def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(scene: 
     (first,) = scene.orders
     scene.store.prepared(first, "not found")
     scene.store.work()
-    play(scene, "claim c | wait 10 | plan > n1")
+    play(scene, "claim c | later 10 | plan > n1")
     scene.store.prepared(first, "late")
     scene.store.prepared(first)
     play(scene, "claim c v selected=n1 | volume v | bound | wrote | bound > n1")

@@ -90,7 +90,7 @@ class Tenants:
     def group(self, fields: str, *pods: str) -> str:
         return self.place(*pods, annotations={names.GROUP: f'{{"name":"train",{fields}}}'})
 
-    def gone(self, *pods: str) -> None:
+    def delete(self, *pods: str) -> None:
         self.life.gone(*(self.pods[name] for name in pods))
 
     def forge(self, key: str, source: str) -> str:
@@ -114,20 +114,20 @@ STORIES = {
     # A pod that names no network gets one that it may use.
     "a pod gets VFs only of networks for its namespace": """
         offer n1 4 a | place team-b/b team-a-2/c default/d > b=others c=others d=others
-        | place team-a/p ml-train/q > p=rail0 q=rail0 | gone b c d | offer n2 4 a all
+        | place team-a/p ml-train/q > p=rail0 q=rail0 | delete b c d | offer n2 4 a all
         | place team-b/b:2 team-b/e:2 > b=rail1,rail1 e=rail1,rail1 | place team-b/f:rail0 > f=others""",
     # Over all PFs of the entry; what one may not have another may, and what it gives back it may have again.
     "no namespace holds more than its share of a node": """
         offer n1 4 half half | place team-a/a0:2 team-a/a1:2 team-a/a2:2
         > a0=rail0,rail0 a1=rail0,rail0 a2=team-a:4+2>4('rail0','rail1')
-        | place team-b/b:4 > b=rail1,rail1,rail1,rail1 | gone a0 | place > a2=rail0,rail0""",
+        | place team-b/b:4 > b=rail1,rail1,rail1,rail1 | delete a0 | place > a2=rail0,rail0""",
     # A packed pod would otherwise take all of them from one PF.
     "interfaces go to other entries where the share is used up": """
         offer n1 4 half all | pack team-a/a:6 > a=rail0,rail0,rail1,rail1,rail1,rail1""",
     # What another tenant loses gives this one nothing.
     "only pods of the same namespace are evicted for a share": """
         offer n1 8 half | place team-b/other team-a/own:4 > other=rail0 own=rail0,rail0,rail0,rail0
-        | urgent team-a/high:2 > -own high=team-a:4+2>4('rail0') | gone high
+        | urgent team-a/high:2 > -own high=team-a:4+2>4('rail0') | delete high
         | urgent team-c/none:5 > none=never""",
     "nobody is evicted on a network of others": """
         offer n1 1 a | place team-a/a > a=rail0 | urgent team-b/b > b=others""",
@@ -162,7 +162,7 @@ def test_an_equal_pod_of_another_namespace_is_decided_about_anew(life: Life) -> 
             answer = "others" if namespace == "team-b" and entry == "a" else "rail0"
             play(tenants, f"place {namespace}/p > p={answer}")
             if answer == "others":
-                tenants.gone("p")
+                tenants.delete("p")
 
 
 def test_a_new_leader_counts_the_share_again(life: Life) -> None:

@@ -29,7 +29,7 @@ def test_capacity_without_a_matching_topology_does_not_count(fields: Any, store:
     story = VolumeStory(store)
     play(story, "publish | nodes n1 | claim c | pod p c")
     story.room("n1", "4Gi", **fields)
-    play(story, f"decide > {NO_ROOM} | wait 10 | room n1 4Gi | decide > n1 c=new")
+    play(story, f"decide > {NO_ROOM} | later 10 | room n1 4Gi | decide > n1 c=new")
 
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])

@@ -133,43 +133,43 @@ NO_ROOM = "1 node(s) did not have enough free storage."
 STORIES = {
     # In kube-scheduler's words, and only the claim's next change requeues the pod.
     "an unusable claim refuses the pod on all nodes": """
-        nodes n1 n2 | CLAIM | wait 100 | nodes n3 | claim another | decide | volume v | claim c v | wait 100
+        nodes n1 n2 | CLAIM | later 100 | nodes n3 | claim another | decide | volume v | claim c v | later 100
         | decide > n1""",
     # As for kube-scheduler.
     "a limit of 0 is one, and none is no limit": "nodes n1 | LIMIT",
     # As in kube-scheduler, which reads the zone only for the pod's own claims.
     "the zone label of an ephemeral volume is ignored": """
-        pod p ephemeral | volume v zone=b | claim p-scratch v owner=p | nodes n1 zone=z | wait 10 | decide > n1""",
+        pod p ephemeral | volume v zone=b | claim p-scratch v owner=p | nodes n1 zone=z | later 10 | decide > n1""",
     "an ephemeral volume waits for its claim, which must be the pod's own": """
         nodes n1 | pod p ephemeral
         | decide > waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch".
-        | wait 10 | pod q on=n1 | claim p-scratch v owner=q
+        | later 10 | pod q on=n1 | claim p-scratch v owner=q
         | decide > PVC default/p-scratch was not created for pod default/p (pod is not owner).
-        | wait 10 | volume v | claim p-scratch v owner=p | decide > n1""",
+        | later 10 | volume v | claim p-scratch v owner=p | decide > n1""",
     "a claim for one pod only is used by one pod at a time, anywhere in the cluster": f"""
         nodes n1 n2 | volume v | claim c v once | pod first c on=n1 | pod second c
-        | decide > 2 node(s) unavailable {ONCE} | wait 10 | end first | decide > n1""",
+        | decide > 2 node(s) unavailable {ONCE} | later 10 | delete first | decide > n1""",
     # Volumes for all nodes and for one are found by different labels.
     "the smallest volume that fits is taken, each once, for the smallest claim first": """
         nodes n1 | volume big size=9Gi | volume mid size=3Gi | volume here size=4Gi on=n1 | volume small size=1Gi on=n1
         | volume anywhere size=2Gi | claim d size=3500Mi | claim c size=2500Mi | claim b size=1500Mi | claim a size=1Gi
         | pod p a b c d | decide > n1 a=small b=anywhere c=mid d=here""",
     "a volume is made only where its class allows, and a node there requeues the pod": f"""
-        zonal b | nodes n1 zone=a | claim c | pod p c | decide > 1 {NONE_FREE} | wait 10 | nodes n2 zone=b
+        zonal b | nodes n1 zone=a | claim c | pod p c | decide > 1 {NONE_FREE} | later 10 | nodes n2 zone=b
         | decide > n2 c=new""",
     # Whichever scheduler selected it: a new leader finds what the one before had begun.
     "a claim whose node is chosen goes there only": "nodes n1 n2 | claim c selected=n2 | pod p c | decide > n2 c=new",
     "volumes found by label are those found by looking at all": f"""
         by_hand | nodes n1 n2 | volume v on=n1 | volume v on=n2,n3 | claim c | pod p c | decide > n2 c=v
-        | lose v | claim d | pod q d | decide > 2 {NONE_FREE}""",
+        | lose_volume v | claim d | pod q d | decide > 2 {NONE_FREE}""",
     # Those that pods use and those attached without a pod count once each; a volume already there adds none.
     "a driver attaches no more volumes than its limit": f"""
         nodes n1 | limit n1 3 | volume v1 | volume v2 | volume v3 | volume v4 | claim a v1 | claim b v2 | claim c v3
         | claim d v4 | pod p a on=n1 | attach n1 v1 | attach n1 v2 | pod q c | decide > n1 | pod r b | decide > n1
-        | pod s d | decide > {FULL} | wait 10 | limit n1 4 | decide > n1""",
+        | pod s d | decide > {FULL} | later 10 | limit n1 4 | decide > n1""",
     "a detached volume no longer counts; a change of the attachment's status requeues no pod": f"""
         nodes n1 | limit n1 1 | volume v1 | attach n1 v1 | volume v2 | claim c v2 | pod p c | decide > {FULL}
-        | wait 10 | attach n1 v1 | waiting > 1 | detach n1 v1 | decide > n1""",
+        | later 10 | attach n1 v1 | waiting > 1 | detach n1 v1 | decide > n1""",
     "the less important pod that has the claim is preempted, and no other one": """
         nodes n1 | claim c v once | volume v for=c | pod holder c on=n1 | pod other on=n1 | pod p c priority=1
         | preempt > holder""",
@@ -182,27 +182,27 @@ STORIES = {
     # No filter but that of cpu has rejected the node.
     "a pod is preempted as soon as its node can use the volume": """
         nodes n1 disk=x | pod a on=n1 cpu=8 | claim c v | volume v disk=y for=c | pod p c cpu=8 priority=1 | preempt
-        | wait 10 | nodes n1 disk=y | preempt > a""",
+        | later 10 | nodes n1 disk=y | preempt > a""",
     # Between the decision and its bind, while the pod waits for its volumes.
     # The change does not concern the claim: the pods that wait for the volume are found all the same.
     "a volume that no longer names its claim ends the wait at once": f"""
         {MATCHED} | answer v=4 | volume v for=c | decide | volume v
         | decide > binding volumes: ClaimRef got reset for pv "v\"""",
     "an assumed volume that is deleted before its claim shows ends the wait at once": f"""
-        {MATCHED} | answer v=1000 | decide | lose v | decide > {NO_VOLUME}""",
+        {MATCHED} | answer v=1000 | decide | lose_volume v | decide > {NO_VOLUME}""",
     # A list may skip the moment at which the volume named the claim.
     "an assumed volume that is not listed any more ends the wait at once": f"""
         {MATCHED} | answer v=1000 | decide | unlist | decide > {NO_VOLUME}""",
     # The first pod's claim could not be written and the pod is deleted: no event of the API concerns the second.
     "an assumed volume that is given up requeues pods that wait for one": f"""
         {MATCHED} | claim d | pod q d | decide > 1 {NONE_FREE}
-        | answer forbidden | terminate p | wait 10 | decide > n1 d=v""",
+        | answer forbidden | terminate p | later 10 | decide > n1 d=v""",
     # They share a claim; the first one took the node's capacity and was deleted before anything was written.
     "a selected node that is given up no longer restricts the claim's other pods": """
         nodes n1 | claim c | pod p c cpu=5 | decide > n1 c=new | pod q c to=n2 | nodes n2
         | decide > 1 node(s) didn't find available persistent volumes to bind,
         1 node(s) didn't match Pod's node affinity/selector.
-        | terminate p | wait 10 | decide > n2 c=new""",
+        | terminate p | later 10 | decide > n2 c=new""",
     # A driver that publishes its capacity.
     # The first node in order is full: it is not chosen again and again.
     "a volume is made where the driver has capacity for it": """
@@ -211,7 +211,7 @@ STORIES = {
     "an existing volume needs no capacity": "publish | nodes n1 | volume v | claim c | pod p c | decide > n1 c=v",
     # Growth helps; a driver that publishes nothing is simply tried.
     "less capacity requeues no pod, and a driver that stops publishing does": f"""
-        publish | nodes n1 | room n1 2Gi | claim c size=4Gi | pod p c | decide > {NO_ROOM} | wait 10 | room n1 1Gi
+        publish | nodes n1 | room n1 2Gi | claim c size=4Gi | pod p c | decide > {NO_ROOM} | later 10 | room n1 1Gi
         | no_room n1 | waiting > 1 | publish off | decide > n1 c=new""",
     "without a driver that publishes capacity every node has enough": """
         nodes n1 | claim c size=4Gi | pod p c | decide > n1 c=new""",
@@ -243,4 +243,4 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     play(story, "claim c v selected=n1 | volume v on=n1 for=c")
     assert "annotations would have" in store.outcome()
     store.see(story.pods["p"])
-    play(story, "wait 20 | decide > n1")
+    play(story, "later 20 | decide > n1")

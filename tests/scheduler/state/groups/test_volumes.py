@@ -5,7 +5,6 @@ are held until the volume is there, and its node affinity is then what counts.
 """
 
 from mooring import names
-from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
 from scheduler.kube.outcomes import Outcome
 from scheduler.kube.storage_objects import CSINode
@@ -46,9 +45,6 @@ class GroupVolumes(VolumeStory):
             claims = [self.own_claim] if self.own_claim else []
             self.pods[name] = self.store.pod(*claims, name=name, spec=spec, annotations=annotations)
 
-    def alone(self, pod: str) -> None:
-        self.come(pod, group="")
-
     def ask(self, pod: str, group: str, request: str = "") -> None:
         """Let a pod's owner change its group and its request; a dash is no group."""
         texts = {names.GROUP: group.strip("-"), names.REQUEST: request}
@@ -56,9 +52,6 @@ class GroupVolumes(VolumeStory):
         self.pods[pod] = changed(self.pods[pod], metadata={"annotations": annotations})
         self.store.see(self.pods[pod])
         self.store.machine.check()
-
-    def lose_node(self, node: str) -> None:
-        self.store.machine.nodes(Removed(Identity(node)), self.store.now)
 
     def topology(self, name: str, *keys: str) -> None:
         """Let a driver register with topology keys on n1 to n3."""
@@ -72,9 +65,9 @@ class GroupVolumes(VolumeStory):
         assert self.store.machine.step(self.store.now) == []
         assert self.store.machine.is_trying
 
-    def run(self) -> str:
-        """Decide about all that is ready; return where pods are bound now, as ``pod@node``."""
-        self.found = self.store.work()
+    def wait(self, seconds: str) -> str:
+        """Let time pass, and decide about all that is ready; return where pods are bound now, as ``pod@node``."""
+        self.found = self.store.work(float(seconds))
         self.store.machine.check()
         self.orders |= {order.decision.pod_info.pod.metadata.name: order for order in pre_binds(self.found)}
         return " ".join(sorted(f"{one.pod_info.pod.metadata.name}@{one.assigned.node}" for one in binds(self.found)))
@@ -136,44 +129,44 @@ class GroupVolumes(VolumeStory):
 ANYWHERE = "on=n1,n2,n3"
 READY = f"""
     nodes n1..3 | claim a | volume pv-a {ANYWHERE} | claim b | volume pv-b {ANYWHERE} | use a | come m0 | use b
-    | come m1 | use | come m2 | run | planned > m0@n1 m1@n2"""
+    | come m1 | use | come m2 | wait 0 | planned > m0@n1 m1@n2"""
 BOUND = "bind_volume m0 m1"
 NOWHERE = '[{"network":"nowhere"}]'
-RELEASED = "run | assigned"
+RELEASED = "wait 0 | assigned"
 
 
 @stories(
     {
-        "wait for the last volume": f"{READY} | bind_volume m0 | run | bind_volume m1 | run > m0@n1 m1@n2 m2@n3",
+        "wait for the last volume": f"{READY} | bind_volume m0 | wait 0 | bind_volume m1 | wait 0 > m0@n1 m1@n2 m2@n3",
         # They count for the decision about it: were they released, it would be left alone.
         "wait for that of a later member too": f"""
-            {READY} | come m3 | bind_volume m0 | run | bind_volume m1 | run > m0@n1 m1@n2 m2@n3 m3@n1""",
+            {READY} | come m3 | bind_volume m0 | wait 0 | bind_volume m1 | wait 0 > m0@n1 m1@n2 m2@n3 m3@n1""",
         "are not written if one volume cannot be bound": f"""
             {READY} | bind_volume m0 | fail m1 | {RELEASED}
-            | told group train: binding volumes of default/m1: no such volume | run | planned | wait 1 | run
+            | told group train: binding volumes of default/m1: no such volume | wait 0 | planned | wait 1
             | planned > m1@n2""",
         # Too few would be left, as a member without a volume counts too.
-        "are not written if a member goes meanwhile": f"{READY} | end m2 | {BOUND} | {RELEASED}",
+        "are not written if a member goes meanwhile": f"{READY} | delete m2 | {BOUND} | {RELEASED}",
         # The API server would bind it to a lost node.
         "are not written if a node goes meanwhile": f"""
-            {READY} | lose_node n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted
-            meanwhile | wait 1 | run > m0@n1 m1@n2 m2@n1""",
+            {READY} | lose n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted
+            meanwhile | wait 1 > m0@n1 m1@n2 m2@n1""",
         # It was counted for the group, and given what it wanted then; without it too few would start.
         "are not written if a member asks for something else meanwhile": f"""
             {READY} | ask m2 REQUEST""",
         # If they fail it is in its new group; the API server cannot be asked to take back what it may have done.
         "are not written again for a member that changes while they are written": f"""
-            nodes n1..3 | come m0..2 | run > m0@n1 m1@n2 m2@n3 | ask m0 {{"name":"other","min":2}} | ask m1 {TRAIN} [
-            | refuse_bindings | states m0..2 > waiting refused waiting | wait 60 | run""",
+            nodes n1..3 | come m0..2 | wait 0 > m0@n1 m1@n2 m2@n3 | ask m0 {{"name":"other","min":2}} | ask m1 {TRAIN} [
+            | refuse_bindings | states m0..2 > waiting refused waiting | wait 60""",
         "need the most members that any of their decisions needed": f"""
-            {READY} | nodes n4 | min 2 | come m3 | run | end m1 | end m2 | bind_volume m0 | run""",
+            {READY} | nodes n4 | min 2 | come m3 | wait 0 | delete m1 | delete m2 | bind_volume m0 | wait 0""",
         "are not written for a pod that asks for something else while its volumes are bound": f"""
-            nodes n1 | claim a | volume pv-a {ANYWHERE} | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE}
-            | bind_volume p | {RELEASED} | told nodes are available""",
+            nodes n1 | claim a | volume pv-a {ANYWHERE} | use a | come p group= | wait 0 | planned > p@n1 | ask p -
+            {NOWHERE} | bind_volume p | {RELEASED} | told nodes are available""",
     },
     REQUEST={
-        "another group": f'{{"name":"other","min":1}} | {BOUND} | run > m2@n1 | assigned > m2',
-        "no group": f"- | {BOUND} | run > m2@n1 | assigned > m2",
+        "another group": f'{{"name":"other","min":1}} | {BOUND} | wait 0 > m2@n1 | assigned > m2',
+        "no group": f"- | {BOUND} | wait 0 > m2@n1 | assigned > m2",
         "unreadable group": f"{{ | {BOUND} | {RELEASED}",
         "unreadable request": f"{TRAIN} [ | {BOUND} | {RELEASED}",
         "another request": f"{TRAIN} {NOWHERE} | {BOUND} | {RELEASED}",
@@ -184,30 +177,30 @@ def test_bindings(store: Store, story: str) -> None:
 
 
 SHARED = "shared_claim | use data | come m0..2"
-PLANNED = "run | planned > m0@n1 m1@n2 m2@n3"
+PLANNED = "wait 0 | planned > m0@n1 m1@n2 m2@n3"
 
 
 @stories(
     {
         # A pod of no group waits until the volume shows where it can be used: its Binding would not wait for others.
         "starts on several nodes with a volume that all can use": f"""
-            nodes n1..4 | {SHARED} | {PLANNED} | alone p | run | told 4 nodes are available | write > n1 | provision n1
-            | wait 2 | run > m0@n1 m1@n2 m2@n3 p@n4""",
+            nodes n1..4 | {SHARED} | {PLANNED} | come p group= | wait 0 | told 4 nodes are available | write > n1 |
+            provision n1 | wait 2 > m0@n1 m1@n2 m2@n3 p@n4""",
         # The provisioner has made it for one zone, which nobody knew; then they are placed there.
         "is released by a volume that a member cannot use": f"""
             nodes n1 n2 zone=a | nodes n3..5 zone=b | {SHARED} | {PLANNED} | write > n1 | provision n1 b | {RELEASED}
-            | told node affinity doesn't match node | wait 1 | run > m0@n3 m1@n4 m2@n5""",
+            | told node affinity doesn't match node | wait 1 > m0@n3 m1@n4 m2@n5""",
         # A volume can be expected to be usable only in the zone for which it is made.
         "is kept together by topology keys of its driver": f"""
-            nodes n1 zone=a | nodes n2 zone=b | nodes n3 zone=c | topology csi.x {ZONE} | {SHARED} | run | planned
+            nodes n1 zone=a | nodes n2 zone=b | nodes n3 zone=c | topology csi.x {ZONE} | {SHARED} | wait 0 | planned
             | told node(s) didn't find available persistent volumes to bind | topology csi.x | wait 2 | {PLANNED}""",
         "is not kept together by topology keys of other drivers": f"""
             nodes n1 zone=a | nodes n2 zone=b | nodes n3 zone=c | topology other {ZONE} | {SHARED} | {PLANNED}""",
         "does not spread from what is provisioned for another pod": """
-            nodes n1..4 | shared_claim n4 | use data | come m0..2 | run | planned | told nodes are available""",
+            nodes n1..4 | shared_claim n4 | use data | come m0..2 | wait 0 | planned | told nodes are available""",
         # No claim is provisioned for a node that is not there. The first of equal nodes takes the first member.
         "moves with the node that the claim is provisioned for": """
-            nodes n0..19 | shared_claim | use data | min 18 | come m0..17 | step | lose_node n0 | run | write > n1""",
+            nodes n0..19 | shared_claim | use data | min 18 | come m0..17 | step | lose n0 | wait 0 | write > n1""",
         "is released by a provisioner that gives up": f"""
             nodes n1..3 | {SHARED} | {PLANNED} | write > n1 | give_up | {RELEASED}
             | told provisioning failed for PVC "data" | wait 1 | {PLANNED}""",

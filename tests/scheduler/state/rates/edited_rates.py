@@ -57,7 +57,7 @@ class EditedRates:
         self._last: tuple[str, str] = IN_FORCE
         self.show_node()
 
-    def wait(self, seconds: str) -> None:
+    def later(self, seconds: str) -> None:
         self.life.now += float(seconds)
 
     def node(self, **words: str) -> None:
@@ -112,7 +112,7 @@ class EditedRates:
         """Let a pod request these rates; ``nothing`` removes its request."""
         self.request(name, None if rates == ("nothing",) else json.dumps(interfaces(rates)))
 
-    def gone(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         self.life.gone(self.pods[name])
 
     def back(self, name: str) -> None:
@@ -162,7 +162,8 @@ class EditedRates:
         return str(len(self.machine.rate_changes._uids_in_force))
 
     def due(self) -> str:
-        return str(self.machine.rate_changes.next_due())
+        due = self.machine.rate_changes.next_due()
+        return "never" if due is None else f"{due:g}"
 
     # What only functions call.
 

@@ -24,13 +24,13 @@ LOWER_FIRST = (
     "lower first, then raise in a second edit"
 )
 # A pod lowers its rate, which comes into force and is told.
-LOWERED = "bind p 50 | edit p 10 | write > p:10/50 | force p 1 | told > InForce | tell p | told | left > 80 | wait 20"
+LOWERED = "bind p 50 | edit p 10 | write > p:10/50 | force p 1 | told > InForce | tell p | told | left > 80 | later 20"
 EDITS = " | ".join(f"edit p {gbps} | order" for gbps in range(22, 30))
 
 
 def test_a_pod_that_was_not_edited_costs_no_look(edited: EditedRates) -> None:
     edited.bound("p", {"min_tx_rate": 20_000, "name": "rdma0", "network": "rail0"}, {})
-    play(edited, "due > None | told")
+    play(edited, "due > never | told")
 
 
 def test_raised_rates_are_reserved_at_once_and_written(edited: EditedRates) -> None:
@@ -50,33 +50,33 @@ STORIES = {
     "lowered rates are free once in force, also where the PF offers less by now than is reserved": """
         bind p 80 | node offer_mbps=10000 | edit p 5 | write > p:5/80 | node | left > 10 | force p 1 | left > 85""",
     "the last decision wins, and all that the VF may still have stays reserved": """
-        bind p 20 | wait 2 | edit p 60 | write > p:60 | wait 2 | edit p 10 | write > p:10/60 | wait 2 | edit p 30
+        bind p 20 | later 2 | edit p 60 | write > p:60 | later 2 | edit p 10 | write > p:10/60 | later 2 | edit p 30
         | write > p:30/60 | force p 2 | left > 30 | force p 3 | left > 60""",
     # Its VF reserves the old rate again, which others have taken since.
     "a lowered rate that is no longer in force may lower, but waits for more": f"""
-        bind p 80 | edit p 20 | write > p:20/80 | force p 1 | bind other 70 | told > InForce | forget | wait 2
+        bind p 80 | edit p 20 | write > p:20/80 | force p 1 | bind other 70 | told > InForce | forget | later 2
         | edit p 60 | told > {LACK.format(40000)} | edit p 10 | write > p:10/80""",
     # Another leader's write is answered as a conflict here.
     "what a node frees before the write is shown helps who waits": """
-        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | wait 1 | answer changed | force p 1 | wait 30 | schedule
-        | watch | wait 30 | schedule > q""",
+        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | later 1 | answer changed | force p 1 | later 30 |
+        schedule | watch | later 30 | schedule > q""",
     "what a node frees before the write is answered helps who waits": """
-        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | wait 1 | watch | force p 1 | wait 30 | schedule
-        | answer written | wait 30 | schedule > q""",
+        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | later 1 | watch | force p 1 | later 30 | schedule
+        | answer written | later 30 | schedule > q""",
     "rates wait until others leave, are told once, and are tried by priority and age": f"""
-        bind big 60 | wait 1 | bind old 10 | wait 1 | bind young 10 | wait 1 | bind high@10 10
-        | wait 1 | edit old 40 | told > {LACK.format(30000)} | wait 1 | edit young 40 | told > {LACK.format(30000)}
-        | wait 1 | edit high 40 | told > {LACK.format(30000)} | gone big | write > high:40 old:40
-        | force high 1 | force old 1 | wait 2 | edit old 10 | write > old:10/40 | write | force old 2
+        bind big 60 | later 1 | bind old 10 | later 1 | bind young 10 | later 1 | bind high@10 10
+        | later 1 | edit old 40 | told > {LACK.format(30000)} | later 1 | edit young 40 | told > {LACK.format(30000)}
+        | later 1 | edit high 40 | told > {LACK.format(30000)} | delete big | write > high:40 old:40
+        | force high 1 | force old 1 | later 2 | edit old 10 | write > old:10/40 | write | force old 2
         | write > young:40""",
     "what is lowered on one VF is not free for another before it is in force": f"""
-        bind p 50 40 | edit p 40 50 | told > {LOWER_FIRST} | edit p 40 40 | write > p:40,40/50,40 | wait 2 | force p 1
+        bind p 50 40 | edit p 40 50 | told > {LOWER_FIRST} | edit p 40 40 | write > p:40,40/50,40 | later 2 | force p 1
         | edit p 40 50 | write > p:40,50""",
     "bandwidth that is kept for a pod that preempts is not given to a raised rate": f"""
-        bind victim 60 | bind p 20 | place urgent 70 10 | gone victim | edit p 30 | told > {LACK.format(10000)}""",
+        bind victim 60 | bind p 20 | place urgent 70 10 | delete victim | edit p 30 | told > {LACK.format(10000)}""",
     "a change of max alone reserves nothing more": "bind p 90 | edit p 90-95 | write > p:90-95",
     "what was lowered is not raised again while its link is down": """
-        bind p 20 | edit p 10 | write > p:10/20 | wait 2 | node up=false | edit p 15
+        bind p 20 | edit p 10 | write > p:10/20 | later 2 | node up=false | edit p 15
         | told > Deferred: PF 'pf0' is down""",
     # The node may come back, and if it does not the pod is deleted.
     "a pod on a node that is gone waits for its node without a message": """
@@ -92,24 +92,25 @@ STORIES = {
         bind p 20 | force p {LAST_GENERATION} | edit p 10
         | told > Infeasible: node n1 reports that the last generation is in force""",
     "after a conflict nothing is reserved, a pod that waits gets it, and the edit is decided again": """
-        bind p 20 | edit p 90 | order > p:90 | place q 70 | answer changed | left > 70 | wait 20 | schedule > q
+        bind p 20 | edit p 90 | order > p:90 | place q 70 | answer changed | left > 70 | later 20 | schedule > q
         | told > Deferred: PF 'pf0': 70000 more Mb/s are needed, but other pods reserve too much""",
     "a pod has one write under way, a second passes between two, and the last edit counts": f"""
-        bind p 20 | edit p 21 | order > p:21 | {EDITS} | answer written | watch | order | wait 1 | order > p:29
+        bind p 20 | edit p 21 | order > p:21 | {EDITS} | answer written | watch | order | later 1 | order > p:29
         | generations > 2""",
     "a refusal of the API server is told and tried again after a minute": """
         bind p 20 | edit p 30 | order > p:30 | answer refused no > Deferred: the API server rejected the rates: no
-        | left > 70 | wait 59 | order | wait 2 | order > p:30""",
+        | left > 70 | later 59 | order | later 2 | order > p:30""",
     "a pod that is deleted meanwhile keeps nothing": """
-        bind p 20 | edit p 30 | order > p:30 | gone p | left > 90 | answer written | left > 90 | due > None""",
+        bind p 20 | edit p 30 | order > p:30 | delete p | left > 90 | answer written | left > 90 | due > never""",
     # Also of a pod about which nothing was left to do, and of which no event comes.
     "rates that are in force no longer are told as allocated, once": f"""
         {LOWERED} | forget | left > 40 | told > Allocated | tell p | told | force p 1 | left > 80 | told > InForce""",
     "rates that are in force again before anybody looks are not told": f"{LOWERED} | forget | force p 1 | told",
     # The condition is an earlier leader's, from before the node took it back.
-    "a new leader tells that rates are no longer in force": f"{LOWERED} | gone p | forget | back p | told > Allocated",
+    "a new leader tells that rates are no longer in force": f"""
+        {LOWERED} | delete p | forget | back p | told > Allocated""",
     # Its node says whatever it likes afterwards.
-    "a settled pod leaves nothing": f"{LOWERED} | gone p | forget | told | settled > 0",
+    "a settled pod leaves nothing": f"{LOWERED} | delete p | forget | told | settled > 0",
     "an inventory without the field of rates gets none until it has it": """
         bind p 20 | older | edit p 30 | told > none | newer | write > p:30""",
     "a node without the annotation gets none until it has it": """
@@ -120,7 +121,7 @@ STORIES = {
         | told > Allocated | force p 1 | told > InForce""",
     # An older mooring-cni sets the assignment's rates where a sandbox is made again: they count, too.
     "what an older advertiser leaves in force is not known any more": f"""
-        {LOWERED} | wait 2 | edit p 20 | write > p:20 | force p 2 | left > 70 | told > InForce | older
+        {LOWERED} | later 2 | edit p 20 | write > p:20 | force p 2 | left > 70 | told > InForce | older
         | told > unknown 2 | left > 40 | newer | left > 70 | told > InForce""",
     # What a node still says to be in force counts only together with it.
     "no inventory says nothing of rates": f"{LOWERED} | bare | told > unknown 1",
@@ -151,7 +152,7 @@ def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: E
     for name, since in (("new", ""), ("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
         edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)] if since else []
         edited.edit(name, "60")
-    play(edited, "gone big | write > second:60")
+    play(edited, "delete big | write > second:60")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_writes_without_an_answer_hold_up_nobody_else(edited: EditedRates) -> No
     play(edited, " | ".join(f"edit {name} 2" for name in pods))
     stuck = edited.writes()
     assert len(stuck) == 8
-    play(edited, "due > 1.0 | wait 10 | write > p8:2 | edit p9 2 | write > p9:2 | left > 70")
+    play(edited, "due > 1 | later 10 | write > p8:2 | edit p9 2 | write > p9:2 | left > 70")
     edited.carry_out(*stuck)
     play(edited, "left > 70")
 
@@ -288,9 +289,9 @@ def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:
 
 def test_how_long_allocated_rates_are_not_in_force_is_seen_from_outside(edited: EditedRates) -> None:
     """Of the oldest; also after a later edit that waits, and for a new leader. A node that changes none is not late."""
-    play(edited, "wait 100 | bind p 20")
+    play(edited, "later 100 | bind p 20")
     assert _figures(edited) == ({}, 0)
-    play(edited, "edit p 30 | write > p:30 | wait 100 | bind q 20 | edit q 30 | write > q:30")
+    play(edited, "edit p 30 | write > p:30 | later 100 | bind q 20 | edit q 30 | write > q:30")
     assert _figures(edited) == ({"Allocated": 2}, 100)
     edited.edit("p", "80")
     edited.decide()
