@@ -1,4 +1,8 @@
-"""What happens to groups in a small cluster, as steps of stories, beside those of `tests.scheduler.scene`."""
+"""What happens to groups in a small cluster, as steps of stories, beside those of `tests.scheduler.scene`.
+
+``nodes n1 n2 | group train-0..2 | wait 0 | nodes n3 | wait 15 > train-0..2``: three pods that need each other do not
+start on two nodes; a third one comes, and they start within 15 s.
+"""
 
 import json
 from collections.abc import Callable
@@ -236,13 +240,13 @@ class GroupScene(Scene):
         """Expect that exactly these are evicted."""
         assert sorted(one.pod.metadata.name for one in self.evictions) == sorted(pods)
 
-    def reports(self) -> str:
+    def evict(self) -> str:
         """Let the first eviction succeed, and return the report's reason and message."""
         (report,) = self.machine.finished(self.evictions[0], "evicted", self.now)
         assert isinstance(report, Report)
         return f"{report.reason} {report.message}"
 
-    def refuse(self) -> None:
+    def refuse_evictions(self) -> None:
         """Let the API server refuse the evictions."""
         for eviction in self.evictions:
             assert self.machine.finished(eviction, "refused", self.now) == []

@@ -5,7 +5,8 @@ argument of that name. What the method returns is the step's answer, and a story
 ``>`` has the empty answer, which is also that of all that only happens. A step that fails names itself in the error.
 
 ``m0..2`` stands for the words m0, m1 and m2, and ``1*3`` for 1, 1 and 1. Amounts follow a name: ``n1:2`` has or wants
-two VFs, ``n1@8`` eight cpus, and ``a^7`` has the priority 7. The docstrings of scenes explain their own words.
+two VFs, ``n1@8`` eight cpus, and ``a^7`` has the priority 7. With ``later 5`` time passes; with ``wait 5`` the
+scheduler works too, and what it decides is carried out. The docstrings of scenes explain their own words.
 """
 
 import re

@@ -14,13 +14,13 @@ ENDED = "evicts train-0 train-1"
 @stories(
     {
         "after the time, not before, and are told why": f"""
-            {HALF} | wait 59 | evicts | wait 2 | {ENDED} | reports > HalfGroup evicted: group train: only 2 of at least
+            {HALF} | wait 59 | evicts | wait 2 | {ENDED} | evict > HalfGroup evicted: group train: only 2 of at least
             3 members have been placed for 60 s""",
         "again after its whole time if it was completed in between": f"""
             {HALF} | wait 59 | nodes n4 | wait 1 > again | wait 120 | evicts | lose again | delete again | come next
             group=train | wait 1 59 | evicts | wait 2 | {ENDED}""",
         "a minute after an eviction that was refused": f"""
-            {HALF} | wait 61 | refuse | wait 30 | evicts | wait 31 | {ENDED}""",
+            {HALF} | wait 61 | refuse_evictions | wait 30 | evicts | wait 31 | {ENDED}""",
         # A pod that is being deleted does not count as placed.
         "not again while members end": f"{HALF} | wait 61 | terminate train-0 train-1 | wait 120 | evicts",
         # One that ends, member by member, is no half group.

@@ -55,7 +55,7 @@ def test_the_rest_of_an_order_is_evicted(scene: GroupScene, mode: str) -> None:
     """The others are gone already, and fewer than the group needs are left; after the patience, and told why."""
     play(scene, f"gang train 2 mode={mode} | exist marked | wait 2.5*22 | evicts | wait 5*3 | evicts m-0")
     reason = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
-    play(scene, f"reports > Preempted evicted: {reason}")
+    play(scene, f"evict > Preempted evicted: {reason}")
     play(scene, "terminate m-0 | wait 2.5*96 | evicts")
 
 
@@ -100,7 +100,7 @@ def test_a_group_goes_on(scene: GroupScene, story: str) -> None:
 
 def test_a_refused_eviction_is_tried_again(scene: GroupScene) -> None:
     """A disruption budget may forbid it for a while."""
-    play(scene, "gang train 2 mode=all | exist marked | wait 2.5*25 | evicts m-0 | refuse")
+    play(scene, "gang train 2 mode=all | exist marked | wait 2.5*25 | evicts m-0 | refuse_evictions")
     play(scene, "wait 2.5*22 | evicts | wait 2.5*8 | evicts m-0")
 
 
