@@ -4,7 +4,7 @@ The node and VFs of a pod that waits stay reserved. A wait is checked when one o
 Pure: time is an argument. Source: checkBindings of kube-scheduler's volumebinding.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -130,9 +130,10 @@ class VolumeWaits:
             return 0.0
         return next((case.deadline for case in self._cases.values()), None)
 
-    def check(self) -> None:
-        """Raise AssertionError unless exactly the plans of waiting pods are assumed."""
+    def check(self, pending_uids: Set[str]) -> None:
+        """Raise AssertionError unless the plans of waiting pods are assumed, and only pending pods are indexed."""
         assert self._storage.plans.by_uid == {uid: case.plan for uid, case in self._cases.items()}
+        assert self._queued_by_claim.uids() <= pending_uids
 
     def _outcome(self, case: _Case) -> str | None:
         """Return None while the pod must wait, otherwise the result for `outcomes`."""
@@ -229,6 +230,9 @@ class UidIndex:
             self._uids[name].discard(uid)
             if not self._uids[name]:
                 del self._uids[name]
+
+    def uids(self) -> Set[str]:
+        return self._names.keys()
 
     def of(self, names: Iterable[str]) -> list[str]:
         return sorted({uid for name in names for uid in self._uids.get(name, ())})

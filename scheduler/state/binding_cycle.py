@@ -123,7 +123,7 @@ class BindingCycle(Part):
         return 0.0 if self._changes else self.state.volume_waits.next_due()
 
     def check(self) -> None:
-        self.state.volume_waits.check()
+        self.state.volume_waits.check(self.state.pending_pods.pending.keys())
         uids = {uid: batch.owner for batch in self._batches.values() for uid in batch.binds}
         assert self._owners == uids, "the batches differ from their owners"
 

@@ -75,8 +75,9 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
         "a waiting member may change its group": """
             nodes n1 vfs=10 | group a-0..1 vfs=1 nodeSelector=no:where | wait 0 | change a-0
             annotation={"name":"b","min":1} | wait 0""",
-        "a group whose Bindings fail again and again comes ever later": f"""
-            nodes n1..3 | group train-0..2 | {FAILURES}""",
+        "a group whose Bindings fail again and again comes ever later, until one succeeds": f"""
+            nodes n1..3 | group train-0..2 | {FAILURES} | decide 10 > train-0..2 | answer bound train-0 | answer
+            forbidden | decide > train-1..2""",
     }
 )
 def test_enough_members_start_together_or_none(scene: GroupScene, story: str) -> None:

@@ -141,6 +141,9 @@ RELEASED = "wait 0 | assigned"
         # They count for the decision about it: were they released, it would be left alone.
         "wait for that of a later member too": f"""
             {READY} | come m3 | bind_volume m0 | wait 0 | bind_volume m1 | wait 0 > m0@n1 m1@n2 m2@n3 m3@n1""",
+        "are written at once if the member goes whose volume is not bound": f"""
+            {READY.replace("claim a", "min 2 | claim a")} | bind_volume m1 | wait 0 | delete m0
+            | wait 0 > m1@n2 m2@n3""",
         "are not written if one volume cannot be bound": f"""
             {READY} | bind_volume m0 | fail m1 | {RELEASED}
             | told group train: binding volumes of default/m1: no such volume | wait 0 | planned | wait 1
