@@ -125,7 +125,7 @@ def test_a_pod_that_waits(scene: WaitStory, story: str) -> None:
 )
 def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(scene: WaitStory, story: str, why: str) -> None:
     """The pod gets kube-scheduler's message, is tried again after its backoff, and holds nothing until then."""
-    play(scene, f"{LATE} | wrote default/c=1 | {story}")
+    play(scene, f"{LATE} | wrote default/c=1 | bound | {story}")
     (report,) = scene.machine.tick(scene.store.now)
     assert isinstance(report, Report)
     assert report.message == f"binding volumes: {why}"

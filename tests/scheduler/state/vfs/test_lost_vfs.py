@@ -94,6 +94,8 @@ RANKS = "nodes n1 n2 n3 | group {} m0 m1 m2 > m0@n1 m1@n2 m2@n3"
 THREE = RANKS.format('"min":3')
 
 STORIES = {
+    "the reason is the newest one": f"""
+        nodes n1 | run a > a@n1 | node n1 1 | wait 60 | down n1 | wait 60 > a | reasons > {DOWN}, for 120 s""",
     # Neither is one of a node of which nothing fresh is known: the time starts again.
     "a VF that comes back in time is no loss": """
         nodes n1 | run a > a@n1 | down n1 | wait 119 | nodes n1 | wait 2 | down n1 | wait 119 | node n1 2 ready=false
@@ -110,6 +112,9 @@ STORIES = {
     "only so many are evicted in a minute": f"""
         {THREE} | nodes n4 n5 n6 | run p0 p1 p2 > p0@n4 p1@n5 p2@n6 | down n1 n2 n3 n4 n5 n6 | wait 120 > m0 m1 m2 p0
         | obey | wait 59 | wait 1.1 > p1 p2""",
+    "the next is evicted a minute after the first of the last minute": """
+        nodes n1 n2 n3 | run p0 p1 p2 > p0@n1 p1@n2 p2@n3 | down n1 | wait 30 | down n2 | wait 10 | down n3
+        | wait 80 > p0 | obey | wait 30 > p1 | obey | wait 10 | wait 19 | wait 1.1 > p2""",
     # One may lie of its own VFs: then its own pods are evicted.
     "two nodes that have lost all their VFs take turns": """
         nodes n1 n2 | small p0 p1 p2 p3 > p0@n1 p1@n1 p2@n2 p3@n2 | down n1 | wait 1 | down n2 | wait 1
@@ -130,6 +135,10 @@ STORIES = {
     "a pod that could not be evicted stays when its VF comes back": """
         nodes n1 | run a > a@n1 | down n1 | wait 120 > a | accept | nodes n1 | wait 61 | down n1 | wait 120 > a | accept
         | nodes n1 | wait 61""",
+    # The time of the other member's loss starts again.
+    "a group that could not be evicted goes for another member": f"""
+        {THREE} | down n1 | wait 1 | down n2 | wait 119 > m0 m1 m2 | accept | nodes n1 | wait 61 | wait 119
+        | wait 1 > m1 m0 m2""",
     # Once one member is gone the others go too, whatever becomes of the link.
     "a group that could not be evicted stays only if it is whole": f"""
         {THREE} | down n1 | wait 120 > m0 m1 m2 | accept | nodes n1 | wait 61 | down n1 | wait 120 > m0 m1 m2

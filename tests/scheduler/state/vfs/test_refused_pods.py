@@ -17,7 +17,11 @@ REJECTED: dict[str, Any] = {
 }
 TRAIN = '{"name":"train","min":1}'
 ENDED: dict[str, Any] = {
-    "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"finishedAt": None}}}]}
+    "status": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "containerStatuses": [{"state": {"terminated": {"finishedAt": None}}}],
+    }
 }
 
 

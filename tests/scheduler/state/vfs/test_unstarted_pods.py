@@ -26,8 +26,7 @@ STORIES = {
         node n1 4 | claim first 3 | at 10 | claim rival 3 | due > 310 | at 1000
         | tick > first: {NEVER} is also claimed by another pod: uid uid-1 | at 1001 | delete first | at 5000 | tick""",
     "two pods that claim one VF no more stay": """
-        node n1 4 | claim first 3 | at 10 | claim rival 3 | due > 310 | at 20 | claim rival 2 | due > never | at 5000
-        | tick""",
+        node n1 4 | claim first 3 | at 10 | claim rival 3 | due > 310 | at 20 | END | due > never | at 5000 | tick""",
     "of two pods that claim one VF the running one stays": f"""
         node n1 4 | claim late 3 | claim runs 3 | at 1 | claim runs 3 Running | at 301
         | tick > late: {NEVER} is also claimed by another pod: uid uid-1""",
@@ -35,6 +34,8 @@ STORIES = {
     "an eviction that was refused is tried again": f"""
         node n1 2 | claim p 3 | at 300 | tick > p: {GONE} | at 301 | evict refused p | due > 361 | at 361
         | tick > p: {GONE} | at 362 | evict evicted p > p NeverStarts: evicted: {GONE} | evict gone p""",
+    "an eviction that was refused is not tried again if the VF is back": f"""
+        node n1 2 | claim p 3 | at 300 | tick > p: {GONE} | node n1 4 | at 301 | evict refused p | due > never""",
     "the node's objection is the reason": "node n1 4 | claim p 3 | node n1 4 OBJECTION",
     # A drained VF still belongs to its holder, one that is being prepared will be there soon.
     "a fault that is not about the pod lets it wait": "node n1 4 out=3:FAULT | claim p 3 | due > never",
@@ -45,6 +46,7 @@ STORIES = {
 }
 FAULTS = {one: one for one in ("drained", "preparing", "lost_on_the_host_although_pod_uid-0_holds_it")}
 BETWEEN = {one: one for one in ("2 boot=boot-2", "2 ready=false", "4")}
+ENDS = {"by another claim": "claim rival 2", "by the end of one": "delete rival"}
 OBJECTIONS = {
     "another address": f"vf0=0000:09:00.2 | at 300 | tick > p: {GONE}",
     "another name": f"name=pf9 | at 300 | tick > p: {GONE}",
@@ -57,7 +59,7 @@ OBJECTIONS = {
 }
 
 
-@stories(STORIES, OBJECTION=OBJECTIONS, FAULT=FAULTS, BETWEEN=BETWEEN)
+@stories(STORIES, OBJECTION=OBJECTIONS, FAULT=FAULTS, BETWEEN=BETWEEN, END=ENDS)
 def test_pods_that_never_start(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 
@@ -98,6 +100,13 @@ def test_a_pod_without_a_controller_is_reported_not_evicted(owners: Any, evicts:
     cluster.show(changed(cluster.pods["p"], metadata={"ownerReferences": owners}))
     play(cluster, f"at 300 | tick > p NeverStarts: {GONE}; delete it | at 400 | node n1 1 | at 10000 | tick")
     cluster.machine.check()
+
+
+def test_a_pod_that_is_reported_keeps_its_rival_from_starting(cluster: Cluster) -> None:
+    play(cluster, "node n1 4 | claim first 3")
+    cluster.show(changed(cluster.pods["first"], metadata={"ownerReferences": []}))
+    told = [f"{NEVER} is also claimed by another pod: uid uid-{number}" for number in (0, 1)]
+    play(cluster, f"claim rival 3 | at 300 | tick > rival: {told[0]} first NeverStarts: {told[1]}; delete it")
 
 
 def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -> None:
