@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Instruction, Order, Result
-from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodChange:
-    """A pod on a node that is new or has changed; ``event`` is how its change may help other pods."""
+    """A pod on a node that is new or has changed."""
 
     pod: Pod
     previous: AssignedPod | None
     assigned_pod: AssignedPod
-    event: ClusterEvent
 
 
 class Part:

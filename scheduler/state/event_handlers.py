@@ -255,7 +255,7 @@ class EventHandlers:
         notices: list[Instruction] = [Notice(fault.part, fault.event, fault.fields) for fault in faults]
         if event := of_assigned_pod(previous, assigned_pod, self.state.cache.put(assigned_pod, now)):
             self.state.queue.move_on_event(event, now)
-        change = PodChange(pod, previous, assigned_pod, event)
+        change = PodChange(pod, previous, assigned_pod)
         for part in self.parts:
             notices += part.pod_assigned(change, now)
         return notices

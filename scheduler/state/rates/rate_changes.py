@@ -115,8 +115,6 @@ class RateChanges(Part):
         self._writes = OpenWrites(_MAX_WRITES)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        if ClusterEvent.VFS_FREED in change.event:
-            self.touch(change.assigned_pod.node, now)
         self._record(change.pod, change.assigned_pod, now)
         return ()
 
@@ -282,12 +280,12 @@ class RateChanges(Part):
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or assigned_pod.assignment is None or self._cache.is_writing_rates(uid):
             return
+        if self._cache.node(assigned_pod.node) is None:
+            # If the node does not come back, its pods are deleted.
+            return
         node, rates = assigned_pod.node, assigned_pod.rates
         allocation = rates.rates if rates is not None else assigned_rates(assigned_pod.assignment)
-        if self._cache.node(node) is None:
-            # The node may come back; if it does not, its pods are deleted.
-            self._schedule(node, now + _REVIEW_S)
-        elif isinstance(new_rates, Refused):
+        if isinstance(new_rates, Refused):
             yield from change.report("Refused", new_rates.reason)
         elif new_rates == allocation:
             yield from change.report(*pod_rates.allocation_report(assigned_pod, self._cache))

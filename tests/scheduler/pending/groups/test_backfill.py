@@ -69,6 +69,14 @@ def scene(make_scene: MakeScene) -> Promises:
         "a group that was passed over when an end is declared": """
             nodes n1 n2 | run endless | group pair-0..1 | wait 1*3 | promised | change endless runs=2h | wait 1*620 |
             promised pair""",
+        # While it is, nobody's promise ends because it is tried again.
+        "a less important group while no start is found for the first": f"""
+            nodes n1 n2 | run two~2h | group high-0..2 priority=5 | group pair-0..1 | wait 1 1 1 | promised pair | wait
+            {" | promised pair | wait ".join(["595", *["1"] * 10])} | promised pair""",
+        "a more important group of other nodes, and no other one then": """
+            nodes n1 n2 rack=a | run two~2h nodeSelector=rack:a | nodes n3 n4 rack=b | run four~4h nodeSelector=rack:b
+            priority=7 | group pair-0..1 nodeSelector=rack:a | wait 1 1 | promised pair | group urgent-0..1 priority=7
+            nodeSelector=rack:b | wait 1 1 | promised urgent""",
         # Its promise needs no victims: that alone does not say that the group fits without its spares.
         "a group with spares is decided no more often than others": """
             nodes n-0..2 | run one~2h two~2h three~2h | group pair-0..1 spares=1 | wait 1 1 | says It starts by | quiet
@@ -207,6 +215,12 @@ def test_a_pod_that_begins_late_moves_a_promise_by_minutes(scene: Promises) -> N
         play(scene, "wait 1 | start 2h within=600")
         starts.add(scene.last_start)
     assert 2 <= len(starts) <= 5
+
+
+def test_a_group_without_a_start_holds_room_if_that_is_on_too(make_scene: MakeScene) -> None:
+    scene = make_scene(Promises, backfill=True, hold_s=30.0)
+    play(scene, "nodes n1 n2 | run endless | group pair-0..1 | wait 1 1 31 | nodes n3 vfs=0 | wait 1 | promised")
+    play(scene, "owner pair | kept n1 n2")
 
 
 def test_nothing_is_due_until_the_next_search_may_start(scene: Promises) -> None:

@@ -115,6 +115,9 @@ class EditedRates:
     def delete(self, name: str) -> None:
         self.life.gone(self.pods[name])
 
+    def terminate(self, name: str) -> None:
+        self.show(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+
     def back(self, name: str) -> None:
         """Let the watch show a pod as it was."""
         self.show(self.pods[name])

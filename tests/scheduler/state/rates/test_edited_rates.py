@@ -69,6 +69,17 @@ STORIES = {
         | later 1 | edit high 40 | told > {LACK.format(30000)} | delete big | write > high:40 old:40
         | force high 1 | force old 1 | later 2 | edit old 10 | write > old:10/40 | write | force old 2
         | write > young:40""",
+    "a pod that is edited again while it waits comes after those that have waited since": f"""
+        bind big 60 | bind one 10 | bind two 10 | edit one 40 | told > {LACK.format(30000)} | later 1 | edit two 40
+        | told > {LACK.format(30000)} | later 1 | edit one 45 | told > {LACK.format(35000)} | delete big
+        | write > two:40 one:45""",
+    "what an edit reserves that is taken back is given to others at once": f"""
+        bind p 20 | bind q 10 | edit p 70 | order > p:70 | edit q 30 | told > {LACK.format(20000)} | edit p 20
+        | answer changed | write > q:30""",
+    # It is in force before the watch shows it, and nothing is left to do for that pod.
+    "lower rates that are shown late help others on their node": f"""
+        bind p 80 | edit p 20 | order > p:20/80 | bind q 0 | edit q 60 | told > {LACK.format(60000)} | later 1
+        | answer changed | force p 1 | told | watch | write > q:60""",
     "what is lowered on one VF is not free for another before it is in force": f"""
         bind p 50 40 | edit p 40 50 | told > {LOWER_FIRST} | edit p 40 40 | write > p:40,40/50,40 | later 2 | force p 1
         | edit p 40 50 | write > p:40,50""",
@@ -102,6 +113,8 @@ STORIES = {
         | left > 70 | later 59 | order | later 2 | order > p:30""",
     "a pod that is deleted meanwhile keeps nothing": """
         bind p 20 | edit p 30 | order > p:30 | delete p | left > 90 | answer written | left > 90 | due > never""",
+    "a pod that is deleted before its edit is judged leaves nothing": "bind p 20 | edit p 30 | delete p | due > never",
+    "a pod that terminates is told no more": f"{LOWERED} | terminate p | forget | told",
     # Also of a pod about which nothing was left to do, and of which no event comes.
     "rates that are in force no longer are told as allocated, once": f"""
         {LOWERED} | forget | left > 40 | told > Allocated | tell p | told | force p 1 | left > 80 | told > InForce""",

@@ -27,6 +27,12 @@ class Losses(Cluster):
     def group(self, fields: str, *names: str) -> str:
         return self._start([self.member(name, f'{{"name":"train",{fields}}}') for name in names])
 
+    def gang(self, count: str, *names: str) -> str:
+        """Let the pods of a PodGroup, each of which may be preempted alone, be placed and run."""
+        self.pod_group("train", {}, schedulingPolicy={"gang": {"minCount": int(count)}})
+        spec = {"schedulingGroup": {"podGroupName": "train"}}
+        return self._start([self.make_pod(name, [{}, {}], spec=spec) for name in names])
+
     def unstarted(self, name: str) -> None:
         """Let a pod be placed that never starts."""
         self.place(self.make_pod(name, [{}, {}]))
@@ -108,6 +114,8 @@ STORIES = {
     "a member beyond min goes alone": f"""{RANKS.format('"min":2')} | down n1 | wait 120 > m0""",
     "a member of a group whose pods go one by one goes alone": f"""
         {RANKS.format('"min":3,"disruption":"pod"')} | down n1 | wait 120 > m0""",
+    "the members of a PodGroup go together": """
+        nodes n1 n2 n3 | gang 2 m0 m1 m2 > m0@n1 m1@n2 m2@n3 | down n1 | wait 120 > m0 m1 m2""",
     # A group counts as one; those that wait keep their turn.
     "only so many are evicted in a minute": f"""
         {THREE} | nodes n4 n5 n6 | run p0 p1 p2 > p0@n4 p1@n5 p2@n6 | down n1 n2 n3 n4 n5 n6 | wait 120 > m0 m1 m2 p0
