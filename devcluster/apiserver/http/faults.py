@@ -1,10 +1,11 @@
 """Make the server fail on purpose: a test plans which of the next requests fail and how."""
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay", "body"]
+FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay", "hold", "body"]
 
 
 @dataclass(slots=True)
@@ -13,7 +14,8 @@ class Fault:
 
     `answer`: an error of `code`, nothing done, after `delay_s`. `page`: likewise, as a page in HTML, as of a proxy.
     `drop_before`: the connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the
-    answer comes `delay_s` later. `body`: an answer of `code` with `body`, nothing done.
+    answer comes `delay_s` later. `hold`: the server goes on once `release` is set. `body`: an answer of `code` with
+    `body`, nothing done.
     """
 
     method: str
@@ -22,6 +24,7 @@ class Fault:
     times: int = 1
     code: int = 500
     delay_s: float = 0.0
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     reason: str = ""
     message: str = "a fault planned by a test"
     body: bytes = b""
@@ -59,4 +62,5 @@ def webhook_fails(
     """
     url = "https://hook.example.svc:443/?timeout=10s"
     message = f'failed calling webhook "hook.example.com": failed to call webhook: Post "{url}": {reason}'
-    return Fault(method, path, "answer", times, 500, delay_s, "InternalError", f"Internal error occurred: {message}")
+    text = f"Internal error occurred: {message}"
+    return Fault(method, path, "answer", times, 500, delay_s, reason="InternalError", message=text)

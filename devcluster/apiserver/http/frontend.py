@@ -138,6 +138,8 @@ async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespon
     """Apply a fault before the request is handled; None to go on."""
     if fault.kind == "delay":
         await asyncio.sleep(fault.delay_s)
+    elif fault.kind == "hold":
+        await fault.release.wait()
     elif fault.kind == "drop_before":
         drop(request)
         return web.Response()
