@@ -248,9 +248,6 @@ class EventHandlers:
         self.state.reservations.delete(uid, now)
         self.state.pending_pods.delete(uid, now)
         previous = self.state.cache.assigned(uid)
-        if previous is not None and previous.version and previous.version == pod.metadata.resource_version:
-            # Listed again without change.
-            return []
         assigned_pod, faults = read_assigned_pod(pod, previous, self.state.cache.nodes.published_names)
         notices: list[Instruction] = [Notice(fault.part, fault.event, fault.fields) for fault in faults]
         if event := of_assigned_pod(previous, assigned_pod, self.state.cache.put(assigned_pod, now)):

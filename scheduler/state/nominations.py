@@ -69,7 +69,7 @@ class Nominations(Part):
             pending = self.state.pending_pods[uid]
             owner = pending.pod_info.owner if isinstance(pending.pod_info, PodInfo) else uid
             if owner not in is_soon:
-                is_soon[owner] = self._is_decided_soon(owner, pending)
+                is_soon[owner] = self._is_decided_soon(owner)
             if is_soon[owner]:
                 changes.setdefault(owner, {})[uid], move_count = self._room(owner, pending, rooms_by_node)
                 pod_count += 1 + move_count // _MOVES_PER_POD
@@ -77,9 +77,9 @@ class Nominations(Part):
             self._reserve(owner, rooms, now)
         return bool(changes)
 
-    def _is_decided_soon(self, owner: Owner, pending: PendingPod) -> bool:
+    def _is_decided_soon(self, owner: Owner) -> bool:
         if not isinstance(owner, GroupKey):
-            return not pending.attempts
+            return True
         groups, pods = self.state.pending_groups, self.state.pending_pods
         waiting_group = groups.get(owner)
         if waiting_group is None or waiting_group.group is None:

@@ -15,7 +15,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, Instruction, Order, PreBind, Result
 from scheduler.kube.group import GroupKey
-from scheduler.kube.objects import Metadata, Pod
+from scheduler.kube.objects import Metadata
 from scheduler.kube.outcomes import Outcome
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
@@ -108,10 +108,6 @@ class OpenOrders(Part):
         elif isinstance(order, Evict) and result != "evicted":
             self._removals -= _removals(order)
         return ()
-
-    def pod_updated(self, pod: Pod, now: float) -> None:
-        if pod.metadata.deletion_timestamp is not None:
-            self._removals.discard(pod.metadata.uid)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._removals.discard(uid)

@@ -42,6 +42,8 @@ STORIES = {
     "a pod that cannot be read any more keeps no room": f"""
         {PREEMPTED} | terminate low | delete low | pod mid [{"unknown":1}] | wait > mid: | pod other 1 | wait >
         other@n1""",
+    "a nominated pod that asks for something else keeps its room until it is tried": f"""
+        {PREEMPTED} | pod mid 5G | reservations > 1""",
     "a pod whose decision fails keeps no room": f"""
         {PREEMPTED} | terminate low | delete low | fail > mid: | pod other 1 | wait > other@n1""",
     "what is kept for a nominated pod goes to a more important one, not to a less important one": f"""
@@ -164,6 +166,14 @@ def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Cluster, 
     play(slow, "pod earlier -1 | delete earlier | " * earlier + "pod late 5 | begin | delete rival")
     decided = f"{slow.wait('0')} {slow.wait()}".split()
     assert [one for one in decided if one.startswith("-")] == ["-low"]
+
+
+def test_a_late_refusal_about_a_node_that_the_pod_has_left_changes_nothing(cluster: Cluster) -> None:
+    play(cluster, "node n1 | node n2 | pod a 0 | pod b 0 | wait > a@n1 b@n2 | pod high 1 | wait > -a high:n1")
+    (order,) = cluster.orders
+    play(cluster, "lose n1 | wait > -b high:n2")
+    assert cluster.machine.finished(order, DeleteVictimsResult((), "no"), cluster.now) == []
+    play(cluster, "reservations > 1")
 
 
 def test_what_the_last_leader_still_writes_counts(cluster: Cluster) -> None:

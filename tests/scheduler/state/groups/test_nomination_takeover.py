@@ -77,6 +77,8 @@ class Takeover(GroupScene):
             nodes n1 vfs=4 | put running vfs=4 | MOVES | wait 0 | victims running | group other-0 min=2 priority=10
             created=0 | change first-0 group=other | wait 1 | victims running | kept first-0:n1 other-0:n1""",
         # Others may write the status of a pod.
+        "not for a pod that was tried before": """
+            nodes n1 vfs=1 | come single | wait 0 | change single nominated=n1 | wait 0 | kept""",
         "as before if the status of a later member names a node": f"""
             {DECIDED} | kept pair-0:n1 pair-1:n2 | come pair-2:n3 group=pair | wait 0 | kept pair-0:n1 pair-1:n2""",
     },

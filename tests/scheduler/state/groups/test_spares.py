@@ -53,6 +53,13 @@ def scene(make_scene: MakeScene) -> Spares:
             {START} | change train-0 {LESS} | wait 1 | kept :n3 | change train-1 {LESS} | wait 1 | kept | {OTHER} | wait
             0 > other""",
         "is released when a VF of it is taken": f"{START} | {URGENT} | {OTHER} | wait 2 > other | kept",
+        "stays while a more important pod waits for its node, and goes elsewhere": f"""
+            nodes n1 n2 rack=r1 | nodes n3 vfs=4 rack=r1 | {GROUP} | wait 0 > train-0..1 | kept :n3 | put low | come
+            urgent vfs=4 priority=9 | wait 0 | victims low | kept :n3 urgent:n3 | nodes n4 vfs=4 | wait 15 > urgent |
+            kept :n3""",
+        "stays on the other nodes when one is lost": f"""
+            {NODES} | nodes n4 rack=r1 | {GROUP.replace("spares=1", "spares=2")} | wait 0 > train-0..1 | kept :n3 :n4 |
+            lose n3 | kept :n4""",
         # It decides nothing for weeks, and only receives events.
         "is released by a standby": f"""
             {START} | come other@n1 vfs=0 | lead | kept :n3 | delete train-0..1 | later 2 | delete other | kept |
@@ -80,6 +87,10 @@ def scene(make_scene: MakeScene) -> Spares:
             nodes n1..3 | {HEAD} | group worker-0..1 {ROLES} labels=role:worker | wait 0 > head-0 worker-0..1 | kept :n3
             | kept_vfs 2 | delete head-0 | {HEAD} | wait 0 > head-0 | recorded head-0 | delete head-0 | {HEAD} | wait 0
             > head-0 | recorded head-0 | kept_vfs 2 | LEADER | kept :n3 | recorded head-0""",
+        "needs what a worker needs, also if only the head has the newest record": f"""
+            nodes n1..3 | {HEAD} cpu=1 | group worker-0..1 {ROLES} labels=role:worker cpu=6 | wait 0 > head-0
+            worker-0..1 | delete head-0 | {HEAD} cpu=1 | wait 0 > head-0 | LEADER | come other vfs=0 cpu=3 | wait 0 |
+            kept :n3""",
     },
     LEADER=LEADER,
     LOST={

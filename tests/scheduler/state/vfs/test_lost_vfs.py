@@ -147,6 +147,8 @@ STORIES = {
     "a group that could not be evicted goes for another member": f"""
         {THREE} | down n1 | wait 1 | down n2 | wait 119 > m0 m1 m2 | accept | nodes n1 | wait 61 | wait 119
         | wait 1 > m1 m0 m2""",
+    "a member that could not be evicted counts for its group": f"""
+        {RANKS.format('"min":2')} | down n1 | wait 120 > m0 | accept | nodes n1 | wait 61 | down n2 | wait 120 > m1""",
     # Once one member is gone the others go too, whatever becomes of the link.
     "a group that could not be evicted stays only if it is whole": f"""
         {THREE} | down n1 | wait 120 > m0 m1 m2 | accept | nodes n1 | wait 61 | down n1 | wait 120 > m0 m1 m2

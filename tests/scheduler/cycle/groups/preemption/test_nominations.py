@@ -30,6 +30,7 @@ TWO = f"nodes n1 n2 | put a b | nodes n3 n4 | put c priority=5 | put d priority=
         "pods leave as soon as their node has enough VFs": """
             nodes n1 vfs=1 cpu=2 | put a vfs=0 cpu=2 | group train-0 cpu=2 priority=10 | wait 0 | victims | nodes n1
             vfs=2 cpu=2 | wait 15 | victims a""",
+        "all nominations end at once with the last member": f"{ALL} | delete pair-0..1 | kept",
         "all nominations end if a member is deleted and not created again": f"""
             {ALL} | delete pair-0 | wait 29 | kept n1 n2 | wait 30 | kept""",
         "no room is reserved for a group without its PodGroup": """
