@@ -50,6 +50,9 @@ class Commits(GroupScene):
             enough free RDMA VFs. | nodes n3 | wait 20 > train-1 | on n3""",
         "a large group is decided in portions, and nothing else meanwhile": """
             nodes n0..39 | group train-0..39 | come other | steps 2 | step > train-0..39""",
+        "a member that comes does not end the decision, and after one in vain there is another": f"""
+            nodes n0 n1 | nodes n2 vfs=1 | group train-0..2 | {TWO_STEPS} | come train-3 group=train vfs=1 |
+            wait 0 > train-0 train-1 train-3""",
         # Nobody is assumed. The group is decided about again, if it is still complete.
         "a member that is deleted ends the decision": f"""
             {TRIED} | delete train-0 | wait 0 | come train-20 group=train | wait 0 > train-1..20""",
