@@ -117,6 +117,15 @@ def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(scene: Spares, 
     assert kept.group.name == "newer"
 
 
+def test_a_record_of_spares_that_differ_from_the_members_reserves_nothing(scene: Spares) -> None:
+    """Anybody may write it who may create a pod on a node: the room of whole nodes would be out of reach."""
+    play(scene, f"{START} | kept :n3")
+    (spare,) = read_spares(scene.pods["train-0"].annotations)
+    record = dump_spares([replace(spare, vfs=spare.vfs[:1])])
+    scene.pods |= {name: annotated(pod, {names.SPARES: record}) for name, pod in scene.pods.items()}
+    play(scene, "lead | wait 0 | no_record")
+
+
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
 def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
     life.nodes("n1", labels={"rack": "r1"})
