@@ -228,7 +228,7 @@ class RoomCheck:
             count <= share.max_vfs for share in free_vfs.shares for count in share.vfs_by_namespace.values()
         )
         has_rates = all(capacity.mbps >= 0 for capacity in free_vfs.capacities)
-        return not accounting.disputes() and is_within_shares and has_rates
+        return is_within_shares and has_rates
 
 
 def _without_rates(room: AssignedPod) -> AssignedPod:

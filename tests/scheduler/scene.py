@@ -198,13 +198,18 @@ def _pairs(text: str) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition(":") for pair in text.split(",") if pair)}
 
 
+def _request(count: str, mbps: str = "") -> str:
+    """Return a request of so many VFs: ``2``, or ``2x30000`` with this rate each."""
+    return json.dumps([{"min_tx_rate": int(mbps)} if mbps else {}] * int(count))
+
+
 def _affinity(kind: str, text: str) -> Json:
     return {kind: {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": _pairs(text)}}]}}
 
 
 # Where a word of a pod belongs, and how it is read.
 _FIELDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
-    "vfs": ("annotations", REQUEST, lambda text: json.dumps([{}] * int(text))),
+    "vfs": ("annotations", REQUEST, lambda text: _request(*text.split("x"))),
     "runs": ("annotations", RUNS, str),
     "annotation": ("annotations", GROUP, str),
     "pfs": ("annotations", PLACEMENT, lambda text: json.dumps({"pfs": text})),

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+import scheduler.placement.place as place_module
 from mooring.annotations.request import PfSpread
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, place_within
@@ -16,6 +17,7 @@ from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import BUDGET, Fit, FitResult, NoFit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.shares import Cap, Share, within
 from scheduler.placement.steps import Steps
+from tests.support.calls import count_calls
 
 POLICIES: tuple[PfSpread | None, ...] = (None, "pack", "spread", "distinct")
 Instance = tuple[list[VfDemand], list[PfCapacity], SharedPorts]
@@ -176,6 +178,21 @@ def test_no_budget_makes_an_answer_wrong(budget: int, is_shared: bool) -> None:
         outcome = decide(instance, budget=budget)
         if not isinstance(outcome, OutOfBudget):
             assert isinstance(outcome, Fit) == any(every_valid(instance, None)), (instance, outcome)
+
+
+def test_distinct_pfs_that_are_not_found_in_time_cost_two_searches() -> None:
+    """One among the fullest PFs and one among all, not one for each number of PFs."""
+    demands, steps = [VfDemand(rate, 0b1111_1111) for rate in (5, 4, 3)], Steps()
+    free = [PfCapacity(8 - index, 5) for index in range(8)]
+    assert isinstance(place(demands, free, "distinct", 2, steps=steps), OutOfBudget)
+    assert steps.spent == 2 * 2
+
+
+def test_choices_of_pfs_that_cannot_hold_all_vfs_cost_steps_too() -> None:
+    """Seven of 14 PFs never hold eight VFs: no search says so, and there may be millions of choices."""
+    demands, free = [VfDemand(0, (1 << 14) - 1)] * 8, [PfCapacity(1, 0)] * 14
+    calls = count_calls(place_module._first_conflict, lambda: place(demands, free, "pack", steps=Steps()))
+    assert calls < BUDGET // 14 + 10
 
 
 def test_equal_calls_share_a_remembered_outcome() -> None:

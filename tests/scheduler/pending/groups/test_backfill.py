@@ -69,6 +69,9 @@ def scene(make_scene: MakeScene) -> Promises:
         "a group that was passed over when an end is declared": """
             nodes n1 n2 | run endless | group pair-0..1 | wait 1*3 | promised | change endless runs=2h | wait 1*620 |
             promised pair""",
+        "the more groups were passed over, the later the next one": """
+            nodes n1 n2 | run endless | group a-0..1 | group b-0..1 | group c-0..1 | wait 1 1 1 | owner b | wait 1 |
+            owner c""",
         # While it is, nobody's promise ends because it is tried again.
         "a less important group while no start is found for the first": f"""
             nodes n1 n2 | run two~2h | group high-0..2 priority=5 | group pair-0..1 | wait 1 1 1 | promised pair | wait
@@ -100,6 +103,13 @@ def test_a_group_is_promised_a_start(scene: Promises, story: str) -> None:
         "what does not touch the room, however long it runs": """
             nodes n1 n2 rack=r1 | run two~2h | nodes n3 rack=r2 | group pair-0..1 within=rack | wait 1 1 | says on rack
             'r1', after default/two | come endless | wait 1 > endless | on n3""",
+        # The PF has 90 Gb/s, and the group has other VFs than the pod.
+        "what has its rate beside those that end, and later beside the group": """
+            nodes n1 vfs=4 | run two~2h vfs=1x60000 | group pair-0 vfs=3x20000 | wait 1 1 | promised pair | come long
+            vfs=1x20000 | wait 1 > long""",
+        "nothing that has its rate only until the group starts": """
+            nodes n1 vfs=4 | run two~2h vfs=1x60000 | group pair-0 vfs=3x25000 | wait 1 1 | promised pair | come long
+            vfs=1x20000 | wait 1""",
         "nothing while the group's start is overdue": f"""
             {BESIDE} | wait 7205 2 | says It should have started {BY_TWO} on nodes n1, n2: default/two runs longer |
             come short~1h | wait 1 | delete two | wait 1 > pair-0..1""",
