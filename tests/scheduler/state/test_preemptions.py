@@ -86,6 +86,10 @@ STORIES = {
     "a VF that the node gets back in time is the pod's, whenever it is tried": f"""
         {STUCK} | wait > high:n1 | later 58 | node n2 0 | wait 0 > high:n1 | node n1 2 | later 2 | tick | later 2
         | wait 0 > high@n1""",
+    # It keeps the exact VF, of which its last attempt could not say that it is free.
+    "a VF that the node gets back is not given to a younger pod meanwhile": f"""
+        {STUCK} | wait > high:n1 | later 58 | node n2 0 | wait 0 > high:n1 | node n1 2 | pod other 1
+        | wait 0 > -a other:n1 | wait > high@n1 other:n1""",
     # Another attempt does not prolong it. No other pod is preempted there, and it takes another node.
     "the wait for a VF that the node does not get back ends": f"""
         {STUCK} | wait > high:n1 | later 10 | node n0 0 | wait 0 > high:n1 | later 49 | tick | later 1 | tick >

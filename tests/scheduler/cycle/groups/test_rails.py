@@ -136,6 +136,16 @@ def test_networks_that_only_one_rack_has_are_found(life: Scene, within: Any) -> 
     assert _networks(life.work()) == "rack39 rack39"
 
 
+def test_networks_of_other_namespaces_are_not_tried(life: Scene) -> None:
+    """They have more room, and there are more of them than choices that are tried."""
+    for number in range(40):
+        access = Access(("other",) if number < 39 else ())
+        pfs = life.make_pf(0, 4, network=f"rail{number}", access=access), life.make_pf(1, 0, network=f"none{number}")
+        life.put_node(f"n{number}", *pfs)
+    life.ask([{}], [{}], rails="same")
+    assert _networks(life.work()) == "rail39 rail39"
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_common_networks_are_found_where_brute_force_finds_some(life: Scene, seed: int) -> None:
     """Equal members, one on each node, of which each rail has at most one VF left."""
