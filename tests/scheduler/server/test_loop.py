@@ -95,7 +95,7 @@ async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(st
 async def test_events_wait_until_few_binds_are_under_way(standby: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_BINDS_BEFORE_EVENTS", 3)
-    hold = Fault("POST", "/slow-[0-9]/binding$", "hold", times=3)
+    hold = Fault("POST", "/slow-[0-9]/binding$", "hold", times=1000)
     standby.plan(hold)
     pods = {"quick", "slow-0", "slow-1", "slow-2"}
     for name in sorted(pods):
@@ -115,7 +115,7 @@ async def test_the_next_binds_begin_once_fewer_are_under_way(leader: Stage, monk
     """Of four one is answered, and nothing follows; then a second one, and all others follow."""
     monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
-    holds = {name: Fault("POST", f"/{name}/binding$", "hold") for name in "abcd"}
+    holds = {name: Fault("POST", f"/{name}/binding$", "hold", times=1000) for name in "abcd"}
     for name, hold in holds.items():
         leader.plan(hold)
         await leader.add_pod(name)
