@@ -10,6 +10,12 @@ from tests.scheduler.group_life import changed
 from tests.scheduler.scene import Scene
 from tests.scheduler.story import play, stories
 
+SPREAD = """
+    [{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule","nodeTaintsPolicy":"Honor",
+    "labelSelector":{"matchLabels":{"app":"x"}}}]"""
+SKEWED = f"""
+    nodes n1 zone=a | nodes n2 zone=b cpu=1 | come x@n1 vfs=0 labels=app:x | come p vfs=0 cpu=2 labels=app:x
+    topologySpreadConstraints={"".join(SPREAD.split())} | tries > p"""
 THEIRS = "nodeName=n1 schedulerName=default-scheduler vfs=0"
 
 
@@ -44,6 +50,15 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
             nodes n1 n2 zone=z | come there nodeName=n1 labels=a:b vfs=0 | come a away=a:b vfs=0 | tries > a | lose n1 |
             tries > a | assigned a > n2""",
         # A node that stays as it is helps no pod, so no timer requeues one.
+        # Another zone, which is full, has fewer of them.
+        "a pod that others bound evens out the zones": f"""
+            {SKEWED} | come y@n2 vfs=0 labels=app:x | tries > p | assigned p > n1""",
+        "the zone with fewer pods is gone": f"{SKEWED} | lose n2 | tries > p | assigned p > n1",
+        "the zone with fewer pods is closed by a taint": f"""
+            {SKEWED} | nodes n2 zone=b cpu=1 taint=k | tries > p | assigned p > n1""",
+        "a node comes to a zone in which it is near its pods": """
+            nodes n1 | come y@n1 vfs=0 labels=app:y | come p vfs=0 near=app:y | tries > p | nodes n1 zone=b | tries > p
+            | assigned p > n1""",
         "a node is Ready again": """
             nodes n1 ready=no | tries | come a vfs=1 | tries > a | due > never | nodes n1 | tries > a""",
         # The VF's pod may be long gone.

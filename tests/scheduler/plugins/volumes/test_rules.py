@@ -135,6 +135,18 @@ STORIES = {
     "an unusable claim refuses the pod on all nodes": """
         nodes n1 n2 | CLAIM | later 100 | nodes n3 | claim another | decide | volume v | claim c v | later 100
         | decide > n1""",
+    "a claim that is shown again as it was requeues no pod": f"""
+        nodes n1 | immediate now | claim c of=now | pod p c | decide > {UNBOUND} | later 10 | claim c of=now
+        | waiting > 1""",
+    "a volume that has grown requeues the pod": f"""
+        by_hand | nodes n1 | volume v | claim c size=2Gi | pod p c | decide > 1 {NONE_FREE} | later 10
+        | volume v size=2Gi | decide > n1 c=v""",
+    "a class that allows the node's zone now requeues the pod": f"""
+        zonal b | nodes n1 zone=a | claim c | pod p c | decide > 1 {NONE_FREE} | later 10 | zonal a
+        | decide > n1 c=new""",
+    "a node that comes to the volume's zone requeues the pod": """
+        nodes n1 zone=a | volume v zone=b | claim c v | pod p c | decide > 1 node(s) had no available volume zone.
+        | later 10 | nodes n1 zone=b | decide > n1""",
     # As for kube-scheduler.
     "a limit of 0 is one, and none is no limit": "nodes n1 | LIMIT",
     # As in kube-scheduler, which reads the zone only for the pod's own claims.
