@@ -14,8 +14,8 @@ SPREAD = """
     [{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule","nodeTaintsPolicy":"Honor",
     "labelSelector":{"matchLabels":{"app":"x"}}}]"""
 SKEWED = f"""
-    nodes n1 zone=a | nodes n2 zone=b cpu=1 | come x@n1 vfs=0 labels=app:x | come p vfs=0 cpu=2 labels=app:x
-    topologySpreadConstraints={"".join(SPREAD.split())} | tries > p"""
+    nodes n1 zone=a | nodes n2 zone=b | come o@n2 vfs=0 port=80 | come x@n1 vfs=0 labels=app:x | come p vfs=0 port=80
+    labels=app:x topologySpreadConstraints={"".join(SPREAD.split())} | tries > p"""
 THEIRS = "nodeName=n1 schedulerName=default-scheduler vfs=0"
 
 
@@ -50,12 +50,20 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
             nodes n1 n2 zone=z | come there nodeName=n1 labels=a:b vfs=0 | come a away=a:b vfs=0 | tries > a | lose n1 |
             tries > a | assigned a > n2""",
         # A node that stays as it is helps no pod, so no timer requeues one.
-        # Another zone, which is full, has fewer of them.
+        # Another zone, whose port is taken, has fewer of them.
         "a pod that others bound evens out the zones": f"""
             {SKEWED} | come y@n2 vfs=0 labels=app:x | tries > p | assigned p > n1""",
         "the zone with fewer pods is gone": f"{SKEWED} | lose n2 | tries > p | assigned p > n1",
         "the zone with fewer pods is closed by a taint": f"""
-            {SKEWED} | nodes n2 zone=b cpu=1 taint=k | tries > p | assigned p > n1""",
+            {SKEWED} | nodes n2 zone=b taint=k | tries > p | assigned p > n1""",
+        "a pod leaves the zone with more pods": f"{SKEWED} | delete x | tries > p | assigned p > n1",
+        "a pod of the zone with more pods counts no more": f"""
+            {SKEWED} | change x labels=app:z | tries > p | assigned p > n1""",
+        "the zone with fewer pods becomes another one": f"""
+            {SKEWED} | nodes n2 zone=a | tries > p | assigned p > n1""",
+        "a pod is gone that kept it away": """
+            nodes n1 zone=z | come y@n1 vfs=0 labels=app:y | come p vfs=0 away=app:y | tries > p | delete y | tries > p
+            | assigned p > n1""",
         "a node comes to a zone in which it is near its pods": """
             nodes n1 | come y@n1 vfs=0 labels=app:y | come p vfs=0 near=app:y | tries > p | nodes n1 zone=b | tries > p
             | assigned p > n1""",

@@ -147,6 +147,13 @@ STORIES = {
     "a node that comes to the volume's zone requeues the pod": """
         nodes n1 zone=a | volume v zone=b | claim c v | pod p c | decide > 1 node(s) had no available volume zone.
         | later 10 | nodes n1 zone=b | decide > n1""",
+    "a volume that was missing requeues the pod": """
+        nodes n1 | claim c v | pod p c | decide > persistentvolume "v" not found. | later 10 | volume v
+        | decide > n1""",
+    "a node whose labels allow the volume now requeues the pod": """
+        nodes n1 disk=x | volume v disk=y for=c | claim c v | pod p c
+        | decide > 1 node(s) didn't match PersistentVolume's node affinity. | later 10 | nodes n1 disk=y
+        | decide > n1""",
     # As for kube-scheduler.
     "a limit of 0 is one, and none is no limit": "nodes n1 | LIMIT",
     # As in kube-scheduler, which reads the zone only for the pod's own claims.
