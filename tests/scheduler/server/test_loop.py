@@ -14,6 +14,7 @@ from mooring.kube.events import Changed, Identity, Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
+from scheduler.server import writes
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import WatchEvent
@@ -95,6 +96,7 @@ async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(st
 async def test_events_wait_until_few_binds_are_under_way(standby: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_BINDS_BEFORE_EVENTS", 3)
+    monkeypatch.setattr(writes, "_LONG_S", 1000.0)
     hold = Fault("POST", "/slow-[0-9]/binding$", "hold", times=1000)
     standby.plan(hold)
     pods = {"quick", "slow-0", "slow-1", "slow-2"}
@@ -115,6 +117,7 @@ async def test_the_next_binds_begin_once_fewer_are_under_way(leader: Stage, monk
     """Of four one is answered, and nothing follows; then a second one, and all others follow."""
     monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
+    monkeypatch.setattr(writes, "_LONG_S", 1000.0)
     holds = {name: Fault("POST", f"/{name}/binding$", "hold", times=1000) for name in "abcd"}
     for name, hold in holds.items():
         leader.plan(hold)
