@@ -1,7 +1,7 @@
 """Make the server fail on purpose: a test plans which of the next requests fail and how."""
 
-import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,8 +14,8 @@ class Fault:
 
     `answer`: an error of `code`, nothing done, after `delay_s`. `page`: likewise, as a page in HTML, as of a proxy.
     `drop_before`: the connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the
-    answer comes `delay_s` later. `hold`: the server goes on once `release` is set. `body`: an answer of `code` with
-    `body`, nothing done.
+    answer comes `delay_s` later. `hold`: the server first awaits `until`. `body`: an answer of `code` with `body`,
+    nothing done.
     """
 
     method: str
@@ -24,7 +24,7 @@ class Fault:
     times: int = 1
     code: int = 500
     delay_s: float = 0.0
-    release: asyncio.Event = field(default_factory=asyncio.Event)
+    until: Callable[[], Awaitable[object]] | None = None
     reason: str = ""
     message: str = "a fault planned by a test"
     body: bytes = b""

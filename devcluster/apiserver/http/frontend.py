@@ -139,7 +139,8 @@ async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespon
     if fault.kind == "delay":
         await asyncio.sleep(fault.delay_s)
     elif fault.kind == "hold":
-        await fault.release.wait()
+        assert fault.until is not None, "a fault of this kind says until when"
+        await fault.until()
     elif fault.kind == "drop_before":
         drop(request)
         return web.Response()

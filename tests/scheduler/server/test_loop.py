@@ -97,8 +97,8 @@ async def test_events_wait_until_few_binds_are_under_way(standby: Stage, monkeyp
     """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_BINDS_BEFORE_EVENTS", 3)
     monkeypatch.setattr(writes, "_LONG_S", 1000.0)
-    hold = Fault("POST", "/slow-[0-9]/binding$", "hold", times=1000)
-    standby.plan(hold)
+    release = asyncio.Event()
+    standby.plan(Fault("POST", "/slow-[0-9]/binding$", "hold", times=1000, until=release.wait))
     pods = {"quick", "slow-0", "slow-1", "slow-2"}
     for name in sorted(pods):
         await standby.add_pod(name)
@@ -106,7 +106,7 @@ async def test_events_wait_until_few_binds_are_under_way(standby: Stage, monkeyp
     await standby.bound("quick")
     await until(lambda: len(standby.loop.writes) == 3)
     marker = await standby.add_pod("marker", schedulerName="another")
-    hold.release.set()
+    release.set()
     events = await when(standby.events, lambda events: {event["involvedObject"]["name"] for event in events} >= pods)
     # An API server writes events of its own.
     versions = [event["metadata"]["resourceVersion"] for event in events if event["involvedObject"]["name"] in pods]
@@ -118,22 +118,22 @@ async def test_the_next_binds_begin_once_fewer_are_under_way(leader: Stage, monk
     monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
     monkeypatch.setattr(writes, "_LONG_S", 1000.0)
-    holds = {name: Fault("POST", f"/{name}/binding$", "hold", times=1000) for name in "abcd"}
-    for name, hold in holds.items():
-        leader.plan(hold)
+    releases = {name: asyncio.Event() for name in "abcd"}
+    for name, release in releases.items():
+        leader.plan(Fault("POST", f"/{name}/binding$", "hold", times=1000, until=release.wait))
         await leader.add_pod(name)
     await until(lambda: len(leader.loop.writes) == 4)
     for name in "ef":
         await leader.add_seen_pod(name)
-    holds["a"].release.set()
+    releases["a"].set()
     await leader.bound("a")
     await until(lambda: len(leader.loop.writes) == 3)
     await leader.add_seen_pod("g")
     assert not await leader.is_bound("e")
-    holds["b"].release.set()
+    releases["b"].set()
     await leader.bound("e", "f", "g")
-    for hold in holds.values():
-        hold.release.set()
+    for release in releases.values():
+        release.set()
 
 
 async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(leader: Stage) -> None:
