@@ -59,7 +59,7 @@ def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         volume_filter = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
         if isinstance(volume_filter, Refused):
-            return NoNode(volume_filter.reason, plugin.requeue_on)
+            return NoNode(volume_filter.reason, plugin.requeue_on & ~ClusterEvent.NODE)
         if volume_filter is not None:
             filters.append((plugin, volume_filter))
     return filters

@@ -41,6 +41,9 @@ class Reservations(ReservedRoom):
         Spares are not rejected: they keep room as long as nobody takes it.
         """
         rooms, previous = reservation.rooms, self._by_key.get(reservation.key)
+        for uid in rooms:
+            if (rival := self.of(uid)) is not None and rival.key != reservation.key:
+                self._end(rival, now)
         if previous is not None and (
             reservation.since > previous.since
             or any(uid not in rooms or rooms[uid].node != room.node for uid, room in previous.rooms.items())

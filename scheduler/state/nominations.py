@@ -191,7 +191,7 @@ class Nominations(Part):
 
     def _withdraw(self, reservation: Reservation, now: float) -> list[Instruction]:
         pods, rooms = self.state.pending_pods, reservation.rooms.values()
-        stuck_rooms = [room for room in rooms if self.preemption.awaits_vf(room.node)]
+        stuck_rooms = [room for room in rooms if self.preemption.holds_vf(room.node)]
         if not stuck_rooms:
             self.state.reservations.end_vf_wait(reservation)
             return []

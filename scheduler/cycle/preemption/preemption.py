@@ -100,11 +100,15 @@ class Preemption:
 
     def awaits_vf(self, node: str) -> bool:
         """Return whether a node still holds VFs of deleted pods for which a pod may wait."""
-        return node not in self._stuck_nodes and any(self._vfs_of_deleted_pods(node))
+        return node not in self._stuck_nodes and self.holds_vf(node)
+
+    def holds_vf(self, node: str) -> bool:
+        """Return whether a node still holds VFs of deleted pods."""
+        return any(self._vfs_of_deleted_pods(node))
 
     def stuck_nodes(self) -> set[str]:
         """Return the nodes that do not release VFs: victims there would not help."""
-        self._stuck_nodes = {node for node in self._stuck_nodes if any(self._vfs_of_deleted_pods(node))}
+        self._stuck_nodes = set(filter(self.holds_vf, self._stuck_nodes))
         return self._stuck_nodes
 
     def end_wait(self, node: str) -> str:

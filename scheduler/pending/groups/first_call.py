@@ -42,6 +42,7 @@ class FirstCall(Part):
         if owner != old_owner and old_owner is not None:
             # If pods are being deleted for it, it continues to wait for them.
             self._reservations.end(old_owner, now, "hold")
+            self._reservations.end(old_owner, now, "backfill")
         if owner != old_owner:
             self._pending_groups.reserve_room_for(owner, now)
         return ()

@@ -250,6 +250,8 @@ class UnstartedPods(Part):
                     yield Evict(case.pod, message)
                 else:
                     yield Report(case.pod, "NeverStarts", f"{message}; delete it")
+        for node in claims:
+            self._judge(node, now)
 
     def next_due(self) -> float | None:
         due = min(self._due.values(), default=inf)

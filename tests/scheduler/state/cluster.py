@@ -93,11 +93,12 @@ class Cluster(Scene):
         for name in pods:
             self.pod(name)
 
-    def claim(self, name: str, vf: str, phase: str = "Pending", priority: str = "0") -> None:
-        """Show a pod on n1, new or as it was, that claims a VF; it has a controller."""
+    def claim(self, name: str, vfs: str, phase: str = "Pending", priority: str = "0") -> None:
+        """Show a pod on n1, new or as it was, that claims VFs; it has a controller."""
         metadata = OWNED | ({"uid": self.pods[name].metadata.uid} if name in self.pods else {})
         fields: dict[str, Any] = {"metadata": metadata, "status": {"phase": phase}, "spec": {"priority": int(priority)}}
-        self.show(claiming(self.make_pod(name, [{}], node="n1", **fields), int(vf)))
+        indexes = [int(index) for index in vfs.split(",")]
+        self.show(claiming(self.make_pod(name, [{}] * len(indexes), node="n1", **fields), *indexes))
 
     def relist(self, *pods: str) -> None:
         """Let the watch list these pods, and no other."""

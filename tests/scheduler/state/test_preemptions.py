@@ -6,6 +6,8 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Out
+from mooring.indexes import Indexes
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.state.machine import Machine
@@ -218,3 +220,16 @@ def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(cluster: Cluster) -> No
     play(cluster, "wait > -low high:n1 | pod small 1 | wait > small@n1")
     assert [vf.pf for vf in read_assignment(cluster.pods["small"].annotations[names.ASSIGNMENT]).vfs] == ["pf1"]
     play(cluster, "terminate low | delete low | wait > high@n1")
+
+
+@pytest.mark.parametrize("annotation", ["", '{"name":"g","min":1}'])
+def test_each_of_two_owners_that_wait_for_vfs_of_one_node_leaves_it(cluster: Cluster, annotation: str) -> None:
+    """The first withdrawal marks the node as one that does not release its VFs."""
+    out = tuple(Out(Indexes.of([index]), f"held by pod gone-{index}") for index in range(2))
+    cluster.show_node("n1", cluster.make_pf(vfs=2, out=out), labels={"kubernetes.io/hostname": "n1"})
+    play(cluster, "come c@n2 vfs=1 | node n2")
+    cluster.come("x:n1", vfs="1", priority="1", nodeSelector="kubernetes.io/hostname:n1")
+    cluster.come("y:n1", vfs="1", priority="1", **({"annotation": annotation} if annotation else {}))
+    play(cluster, "wait 0 > x:n1 y:n1 | later 60")
+    assert cluster.tick().count("nomination withdrawn") == 2
+    play(cluster, "wait > -c y:n2 | reservations > 1")

@@ -80,6 +80,11 @@ def scene(make_scene: MakeScene) -> Promises:
             nodes n1 n2 rack=a | run two~2h nodeSelector=rack:a | nodes n3 n4 rack=b | run four~4h nodeSelector=rack:b
             priority=7 | group pair-0..1 nodeSelector=rack:a | wait 1 1 | promised pair | group urgent-0..1 priority=7
             nodeSelector=rack:b | wait 1 1 | promised urgent""",
+        # Nothing is decided about that one, as it is not complete any more.
+        "a more important group, and the first one's room is free for others": """
+            nodes n1 n2 rack=a | run two~2h nodeSelector=rack:a | nodes n3 n4 rack=b | run four~4h nodeSelector=rack:b
+            priority=7 | group pair-0..1 nodeSelector=rack:a | wait 1 1 | promised pair | delete pair-1 | group
+            urgent-0..1 priority=7 nodeSelector=rack:b | wait 1 | come small nodeSelector=rack:a | wait 1 > small""",
         # Its promise needs no victims: that alone does not say that the group fits without its spares.
         "a group with spares is decided no more often than others": """
             nodes n-0..2 | run one~2h two~2h three~2h | group pair-0..1 spares=1 | wait 1 1 | says It starts by | quiet

@@ -138,6 +138,9 @@ STORIES = {
     "a claim that is shown again as it was requeues no pod": f"""
         nodes n1 | immediate now | claim c of=now | pod p c | decide > {UNBOUND} | later 10 | claim c of=now
         | waiting > 1""",
+    "a node whose labels change requeues no pod that no node can take": f"""
+        nodes n1 | immediate now | claim c of=now | pod p c | decide > {UNBOUND} | later 10 | nodes n1 zone=b
+        | waiting > 1""",
     "a volume that has grown requeues the pod": f"""
         by_hand | nodes n1 | volume v | claim c size=2Gi | pod p c | decide > 1 {NONE_FREE} | later 10
         | volume v size=2Gi | decide > n1 c=v""",

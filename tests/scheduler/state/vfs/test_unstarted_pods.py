@@ -30,6 +30,10 @@ STORIES = {
     "of two pods that claim one VF the running one stays": f"""
         node n1 4 | claim late 3 | claim runs 3 | at 1 | claim runs 3 Running | at 301
         | tick > late: {NEVER} is also claimed by another pod: uid uid-1""",
+    # It was to go later than the other, which lost another VF before.
+    "once an evicted pod has left, nothing contradicts its rival": f"""
+        node n1 4 | claim first 3,1 | node n1 3 | at 5 | claim rival 1 | at 300 | tick > first: {GONE} | at 301
+        | terminate first | at 305 | tick | at 330 | delete first | at 5000 | tick""",
     # A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded.
     "an eviction that was refused is tried again": f"""
         node n1 2 | claim p 3 | at 300 | tick > p: {GONE} | at 301 | evict refused p | due > 361 | at 361
