@@ -117,6 +117,14 @@ def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(scene: Spares, 
     assert kept.group.name == "newer"
 
 
+def test_a_running_member_that_names_another_group_takes_the_room_of_spares_with_it(scene: Spares) -> None:
+    """One room has one owner, also until the next tick."""
+    play(scene, f"""{START} | kept :n3 | change train-0 annotation={{"name":"other","min":1,"spares":1}} | kept :n3""")
+    (reservation,) = scene.machine.reservations.all()
+    assert reservation.group is not None
+    assert reservation.group.name == "other"
+
+
 def test_a_record_of_spares_that_differ_from_the_members_reserves_nothing(scene: Spares) -> None:
     """Anybody may write it who may create a pod on a node: the room of whole nodes would be out of reach."""
     play(scene, f"{START} | kept :n3")
