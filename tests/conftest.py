@@ -19,7 +19,7 @@ from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from bench.host.lab import MISSING, find_lab
 from bench.served import apiservers
@@ -115,11 +115,15 @@ def _part(config: pytest.Config) -> Part:
     return Part(seed, whole=config.getoption("--long"))
 
 
+# Before Hypothesis reads its options.
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if not os.access(config.rootpath, os.W_OK):
-        # Hypothesis keeps failing examples in the repository, and warns where it cannot.
-        settings.register_profile("read-only", database=None)
-        settings.load_profile("read-only")
+    # How long an example takes depends on the machine. The seed repeats a failure, so no database is needed.
+    checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    settings.register_profile("mooring", deadline=None, database=None, suppress_health_check=checks)
+    settings.load_profile("mooring")
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(_part(config).seed)
     config.pluginmanager.register(Timings(), "timings")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -198,7 +198,7 @@ _SMALL = (
 
 @pytest.mark.parametrize("name", _SMALL)
 @given(data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @pytest.mark.slow
 def test_any_part_missing_or_garbage_gives_an_inventory_or_a_reason(
     data: st.DataObject,

@@ -323,7 +323,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     CONFIGS,
     st.sampled_from([DEVICES, DEVICES[:1], []]),

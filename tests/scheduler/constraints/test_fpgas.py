@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.parsing import dump
@@ -116,7 +116,7 @@ SWITCHES = 3
 _counts = st.lists(st.integers(0, 3), min_size=SWITCHES, max_size=SWITCHES)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(vfs=_counts, fpgas_free=_counts, wanted=st.lists(st.integers(0, 2), max_size=4), anywhere=st.integers(0, 2))
 def test_a_placement_is_found_exactly_if_there_is_one(
     vfs: Sequence[int],

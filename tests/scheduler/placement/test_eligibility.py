@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.annotations.inventory import Pf
@@ -90,7 +90,6 @@ _PFS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_REQUESTS, min_size=1, max_size=4), st.lists(_PFS, min_size=1, max_size=3))
 def test_it_is_as_if_each_interface_was_compared_with_each_pf(
     make_pf: MakePf, interfaces: list[VfRequest], nodes: list[list[dict[str, Any]]]

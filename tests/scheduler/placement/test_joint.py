@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
@@ -91,7 +91,7 @@ def _on_node(life: Life, counts: Sequence[int], request: object, pfs: str | None
     return pod_info, VfPart(pod_info.request, life.machine.cache.nodes.free_vfs_of_row[0])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(
     interfaces=_interfaces,
     pfs=st.sampled_from([None, "pack", "spread", "distinct"]),

@@ -177,7 +177,7 @@ _selectors = st.lists(st.sampled_from([15, 15, 15, 7, 11, 13, 14, 5]), max_size=
 _together: Sequence[Together | None] = (None, None, None, None, "link", "switch", "numa")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 4), st.sampled_from(_together), st.sampled_from(_vfs), _free, _nics, _selectors)
 def test_a_way_is_found_exactly_if_there_is_one(
     count: int,
@@ -237,7 +237,7 @@ def _shared(one: Gpu, nic: Pf) -> int:
     return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.pcie, nic.pcie, strict=False))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 4), _free)
 def test_no_choice_is_tighter_or_breaks_fewer(count: int, paths: list[tuple[str, int | None, int | None]]) -> None:
     free = [gpu(path, number, link, numa) for number, (path, link, numa) in enumerate(paths)]

@@ -256,5 +256,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.depths()["in_flight"] == len(self.popped)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestQueueMachine = QueueMachine.TestCase

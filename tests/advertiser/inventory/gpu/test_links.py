@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advertiser.inventory.gpu.facts import GpuFacts, KfdNode, NvmlGpu
@@ -53,7 +53,6 @@ def test_kfd_and_the_hive_are_one_source() -> None:
 _pairs = st.lists(st.sampled_from([a + b for a, b in itertools.combinations("abcdefg", 2)]), unique=True)
 
 
-@settings(deadline=None)
 @given(_pairs)
 def test_groups_are_disjoint_complete_and_leave_no_pair_over(pairs: list[str]) -> None:
     """Of any mesh: no two GPUs that are left over could make one more group."""

@@ -1,7 +1,7 @@
 """Documents as YAML: what a reader gets back, and how the text looks."""
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.plugin.reports.yaml_document import dump
@@ -23,7 +23,6 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(_NAMES, _VALUES, max_size=4))
 def test_a_document_is_read_back_as_it_was(document: dict[str, object]) -> None:
     """Readers of YAML 1.1 get the same values of the same types."""
